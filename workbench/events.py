@@ -1,0 +1,103 @@
+"""The run's single stream of events: one JSON line each, appended by one writer, read by everybody.
+
+A view, a file, a test: all read events and hold no truth of their own, so a finished run replays exactly as it was
+seen live. ``time`` is wall-clock seconds (comparable between machines), ``mono`` is monotonic seconds (for durations).
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ConfigError
+from workbench.records import Record, kind_of, record_from
+
+Listener = Callable[["Event"], None]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the stream: the envelope (when, where, who) around one record (what)."""
+
+    seq: int
+    time: float  # wall clock, seconds since the epoch
+    mono: float  # monotonic clock of ``node``, seconds
+    node: str
+    device: str | None  # "node:gpu" or "cpu:n"
+    role: str | None
+    phase: str | None
+    kind: str  # the record's class, in snake_case
+    data: dict[str, Any]
+
+    @property
+    def record(self) -> Record:
+        """The record inside, as the dataclass it was written from."""
+        return record_from(self.kind, self.data)
+
+
+class EventLog:
+    """Appends events to ``path`` (or only to memory) and tells listeners. Safe to call from any thread.
+
+    Listeners run on the writer's thread, in order; one that raises stops the writer, so a view must be quick and sound.
+    """
+
+    def __init__(self, path: Path | None = None, node: str = "local") -> None:
+        self._lock = threading.RLock()
+        self._listeners: list[Listener] = []
+        self._file = None
+        if path is not None:
+            # One write(2) a line on a file opened for append: a reader never sees half a line that is followed by another.
+            self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115 - closed in close()
+        self.node = node
+        self.events: list[Event] = []
+
+    def emit(self, record: Record, *, role: str | None = None, phase: str | None = None, device: str | None = None) -> Event:
+        """Append ``record`` and return its event."""
+        with self._lock:
+            event = Event(len(self.events), time.time(), time.monotonic(), self.node, device, role, phase, kind_of(record), asdict(record))  # type: ignore[arg-type]
+            if self._file is not None:
+                self._file.write(json.dumps(asdict(event), allow_nan=True) + "\n")
+            self.events.append(event)
+            for listen in tuple(self._listeners):
+                listen(event)
+            return event
+
+    def subscribe(self, listen: Listener, *, replay: bool = True) -> Callable[[], None]:
+        """Call ``listen`` for every event from now on (and, with ``replay``, for those that were). Returns the way out."""
+        with self._lock:
+            if replay:
+                for event in self.events:
+                    listen(event)
+            self._listeners.append(listen)
+
+        def leave() -> None:
+            with self._lock:
+                if listen in self._listeners:
+                    self._listeners.remove(listen)
+
+        return leave
+
+    def close(self) -> None:
+        """Flush to disk and close the file; the events in memory stay readable."""
+        with self._lock:
+            if self._file is not None:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+                self._file.close()
+                self._file = None
+
+
+def read_events(path: Path) -> Iterator[Event]:
+    """Every complete event of a run's ``events.jsonl``; a last line cut off by a crash is left out."""
+    with open(path, encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith("\n"):
+                return
+            try:
+                yield Event(**json.loads(line))
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"events in {path}", f"line {number} is no event ({error})", "take the file of an intact run") from error

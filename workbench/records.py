@@ -1,0 +1,210 @@
+"""Everything that crosses a boundary, as frozen dataclasses: what goes into the event stream, and what flows in a step.
+
+Units are in the names (``seconds``, ``bytes``, ``memory_gib``); log-probabilities are natural, per token. The classes
+listed in ``KINDS`` are the kinds of events and hold plain JSON values only.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from workbench.errors import ConfigError
+
+PHASES = ("rollout", "reward", "reference", "values", "advantages", "update_critic", "update_actor", "sync")
+
+
+# ---------------------------------------------------------------- what flows in a step
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One question: its text as the model sees it, its token ids, and the answer that the scorer knows."""
+
+    text: str
+    ids: tuple[int, ...]
+    answer: Any
+    index: int  # position in the task, names the prompt in errors
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What the engine sampled for one prompt."""
+
+    ids: tuple[int, ...]  # response tokens, the end-of-text token included when it was sampled
+    logp: tuple[float, ...]  # engine's log-probability of each, at the sampling temperature
+    text: str
+    finish: str  # "stop" or "length"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's experience. Rows are grouped: completions ``g*G .. (g+1)*G - 1`` answer ``prompts[g]``."""
+
+    prompts: tuple[Prompt, ...]
+    completions: tuple[Completion, ...]
+    rewards: tuple[float, ...] = ()
+    advantages: tuple[float, ...] = ()  # one per completion; per-token algorithms spread it over the response
+
+    @property
+    def group_size(self) -> int:
+        """Completions per prompt."""
+        return len(self.completions) // len(self.prompts)
+
+    def prompt_of(self, row: int) -> Prompt:
+        """The prompt that completion ``row`` answers."""
+        return self.prompts[row // self.group_size]
+
+
+# ---------------------------------------------------------------- kinds of events
+
+
+@dataclass(frozen=True)
+class Record:
+    """Base of everything that is written to the event stream."""
+
+
+@dataclass(frozen=True)
+class RunStarted(Record):
+    """First event of a run: what is run, on what, with which versions."""
+
+    name: str
+    model: str
+    algo: dict[str, Any]
+    settings: dict[str, Any]
+    placement: dict[str, list[str]]  # role -> devices
+    versions: dict[str, str]
+    seed: int
+
+
+@dataclass(frozen=True)
+class Progress(Record):
+    """How far a long wait has come: "model", "engine", "steps", "held_out"."""
+
+    what: str
+    done: float
+    total: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Phase(Record):
+    """One phase of one step has ended; the envelope says which phase and role."""
+
+    step: int
+    begin_mono: float  # monotonic seconds
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Sync(Record):
+    """The actor's weights went to the engine, and what was proved of it."""
+
+    step: int
+    version: int  # of the adapter, counts up from 1
+    mode: str  # "adapter"
+    bytes: int
+    seconds: float  # the push itself
+    proof_seconds: float
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Step(Record):
+    """One iteration: what was sampled, what was learnt, how long each phase took.
+
+    ``kl`` is the estimate against the reference (0 with the reference off), ``logprob_diff_*`` the canary: engine against
+    trainer on the sampled tokens. A step without any signal (no group with a variance) has ``skipped`` set.
+    """
+
+    step: int
+    reward_mean: float
+    reward_std: float
+    completion_tokens_mean: float
+    completion_tokens_max: int
+    truncated_fraction: float  # completions cut at max_tokens
+    groups: int
+    groups_without_variance: int
+    skipped: bool
+    loss: float
+    kl: float
+    entropy: float  # nats per token, of the sampling distribution, estimated by -logp of the samples
+    grad_norm: float
+    clip_fraction: float
+    importance_mean: float  # trainer over engine, before truncation
+    importance_max: float
+    importance_truncated_fraction: float
+    logprob_diff_max: float
+    logprob_diff_mean: float
+    learning_rate: float
+    adapter_version: int  # that sampled this step's completions
+    tokens_prompt: int
+    tokens_completion: int
+    seconds: float
+    phase_seconds: dict[str, float] = field(default_factory=dict)
+
+    LEGEND: ClassVar[str] = "reward_mean kl completion_tokens_mean seconds"
+
+    def __str__(self) -> str:
+        return f"step {self.step}: reward {self.reward_mean:.3f}  kl {self.kl:.4f}  tokens {self.completion_tokens_mean:.1f}  {self.seconds:.2f} s"
+
+
+@dataclass(frozen=True)
+class Samples(Record):
+    """A few rows of a step's batch, for people to read."""
+
+    step: int
+    prompts: list[str]
+    completions: list[str]
+    answers: list[str]
+    rewards: list[float]
+    advantages: list[float]
+
+
+@dataclass(frozen=True)
+class HeldOut(Record):
+    """Greedy score on prompts that are never trained on."""
+
+    step: int
+    reward_mean: float
+    stderr: float  # standard error of the mean
+    prompts: int
+
+
+@dataclass(frozen=True)
+class Notice(Record):
+    """Something worth knowing that stops nothing: an auto choice and why, a skipped step."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class State(Record):
+    """The run is now "starting", "running", "paused", "stopped", "finished", "failed" or "closed"."""
+
+    state: str
+    error: str = ""
+
+
+KINDS: dict[str, type[Record]] = {
+    re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower(): cls for cls in (RunStarted, Progress, Phase, Sync, Step, Samples, HeldOut, Notice, State)
+}
+
+
+def kind_of(record: Record) -> str:
+    """The name of a record's kind in the stream: its class in snake_case."""
+    return next(name for name, cls in KINDS.items() if type(record) is cls)
+
+
+def record_from(kind: str, data: dict[str, Any]) -> Record:
+    """The record that ``data`` was written from. Raises ConfigError on an unknown kind."""
+    if kind not in KINDS:
+        raise ConfigError(f"event of kind {kind!r}", f"this version knows {', '.join(KINDS)}", "read the run with the version that wrote it")
+    cls = KINDS[kind]
+    known = {f.name for f in fields(cls)}
+    return cls(**{key: value for key, value in data.items() if key in known})
+
+
+def mean(values: Sequence[float]) -> float:
+    """Arithmetic mean; 0 of nothing."""
+    return sum(values) / len(values) if values else 0.0
