@@ -1,0 +1,54 @@
+"""Checks of hyperparameters, made when they are written."""
+
+from math import isfinite
+from numbers import Real
+from typing import TypeGuard
+
+from workbench.errors import ConfigError
+
+Clip = float | tuple[float, float]
+
+
+def check_count(name: str, value: object, *, least: int = 1, why: str = "it counts something") -> None:
+    """Raise ConfigError unless ``value`` is an integer of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ConfigError(f"{name}={value!r}", why, f"give an integer of at least {least}")
+
+
+def check_group_size(value: object) -> None:
+    """Raise ConfigError unless a group has completions to compare."""
+    check_count("group_size", value, least=2, why="the baseline is the mean of a prompt's group; against itself alone every advantage is 0")
+
+
+def check_weight(name: str, value: object) -> None:
+    """Raise ConfigError unless ``value`` is a finite number of at least 0."""
+    if not _is_number(value) or value < 0:
+        raise ConfigError(f"{name}={value!r}", "a weight is a finite number and not negative", f"give {name} >= 0; 0 switches it off")
+
+
+def check_kl(kl: object, estimator: str) -> None:
+    """Raise ConfigError where the KL term can't work as a part of the loss."""
+    check_weight("kl", kl)
+    if kl and estimator == "k1":
+        found = "the gradient of k1 has expectation zero, so as a loss it only adds noise"
+        raise ConfigError(f"kl={kl!r} with kl_estimator='k1'", found, "use 'k3' (GRPO's) or 'k2'")
+
+
+def check_cap(cap: object) -> None:
+    """Raise ConfigError unless ``cap`` is None (off) or a number above 0."""
+    if cap is not None and (not _is_number(cap) or cap <= 0):
+        found = "importance weights are cut at this number, so it has to be above 0"
+        raise ConfigError(f"importance_cap={cap!r}", found, "give 2.0, say, or None to switch the correction off")
+
+
+def clip_range(clip: Clip) -> tuple[float, float]:
+    """``clip`` as (low, high): 0.2 is (0.2, 0.2). Raises ConfigError unless both lie inside (0, 1)."""
+    low_high = tuple(clip) if isinstance(clip, tuple | list) else (clip, clip)
+    if len(low_high) != 2 or not all(_is_number(x) and 0 < x < 1 for x in low_high):
+        found = "the ratio is held within 1 - low and 1 + high, with low and high between 0 and 1 (exclusive)"
+        raise ConfigError(f"clip={clip!r}", found, "give one number such as 0.2, or a pair (low, high) such as (0.2, 0.28)")
+    return low_high[0], low_high[1]
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
