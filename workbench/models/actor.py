@@ -1,0 +1,204 @@
+"""The policy in training: one frozen base with a LoRA adapter, accelerate around it, packed micro-batches through it."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.algos import Algorithm, LossStats, LossSummary, TokenTerms, checked_loss
+from workbench.errors import Stopped
+from workbench.models.logprobs import token_logp
+from workbench.models.lora import LoRA, add_adapter, load_base
+from workbench.models.optimizer import Masters, Optimizer
+from workbench.models.packing import Packed, Row, micro_batches, pack
+
+
+@dataclass(frozen=True)
+class ActorPlan:
+    """Everything the actor is built from."""
+
+    model: Path
+    lora: LoRA
+    optimizer: Optimizer
+    device: str  # "cpu" or "cuda"
+    dtype: str  # "float32" or "bfloat16"
+    seed: int
+
+
+@dataclass(frozen=True)
+class Experience:
+    """What the actor learns from: N rows, and one value per row or per response token of each."""
+
+    rows: Sequence[Row]
+    engine_logp: Sequence[Sequence[float]]
+    advantages: Sequence[float]
+    ref_logp: Sequence[torch.Tensor] | None
+    temperature: float
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Update:
+    """What came of it."""
+
+    summary: LossSummary
+    grad_norm: float
+    tokens: int  # that went through the model, prompts included
+    optimizer_steps: int
+
+
+class Actor:
+    """Trains the adapter; gives log-probabilities with it and without it (that is the reference)."""
+
+    def __init__(self, plan: ActorPlan) -> None:
+        from accelerate import Accelerator
+
+        self.plan = plan
+        self.accelerator = Accelerator(cpu=plan.device == "cpu")
+        self.device = self.accelerator.device
+        base = load_base(plan.model, self.device, getattr(torch, plan.dtype))
+        self.model = add_adapter(base, plan.lora, plan.seed)
+        if self.device.type == "cuda":
+            for layer in base.base_model.layers:
+                layer.compile(dynamic=True)
+        self.masters = Masters([p for p in self.model.parameters() if p.requires_grad])
+        optimizer = torch.optim.AdamW(
+            self.masters.parameters, lr=plan.optimizer.learning_rate, betas=plan.optimizer.betas, weight_decay=plan.optimizer.weight_decay
+        )
+        self.optimizer = self.accelerator.prepare(optimizer)
+        self.budget = plan.optimizer.token_budget or (16384 if self.device.type == "cuda" else 4096)
+
+    # ------------------------------------------------------------ log-probabilities
+
+    def logp(self, packed: Packed, temperature: float) -> torch.Tensor:
+        """Log-probability of every response token of a micro-batch: (R,) float32, with gradient where it is enabled."""
+        body = self.model.get_base_model()
+        hidden = body.base_model(
+            input_ids=packed.ids,
+            position_ids=packed.positions,
+            use_cache=False,
+            row_starts=packed.starts,
+            row_longest=packed.longest,
+        ).last_hidden_state[0]
+        return token_logp(hidden[packed.source], body.get_output_embeddings().weight, packed.target, temperature)
+
+    @torch.no_grad()
+    def score(
+        self, rows: Sequence[Row], temperature: float, *, adapter: bool = True, should_stop: Callable[[], bool] = lambda: False
+    ) -> list[torch.Tensor]:
+        """Log-probabilities of each row's response, without gradient: one (length,) float32 tensor a row."""
+        out: list[torch.Tensor] = [torch.empty(0)] * len(rows)
+        with nullcontext() if adapter else self.model.disable_adapter():  # off: the clean base, bit for bit
+            for packed in self._packed(rows, range(len(rows)), should_stop):
+                parts = self.logp(packed, temperature).split(packed.lengths)
+                for row, part in zip(packed.rows, parts, strict=True):
+                    out[row] = part
+        return out
+
+    def _packed(self, rows: Sequence[Row], chosen: Sequence[int], should_stop: Callable[[], bool]) -> Iterator[Packed]:
+        for batch in micro_batches([len(rows[r]) for r in chosen], self.budget):
+            if should_stop():
+                raise Stopped("update")
+            yield pack(rows, [chosen[i] for i in batch], self.device)
+
+    # ------------------------------------------------------------ learning
+
+    def update(
+        self,
+        data: Experience,
+        algo: Algorithm,
+        learning_rate: float,
+        *,
+        check: Callable[[LossSummary], None] = lambda summary: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Update:
+        """One rollout's optimizer steps. ``check`` sees the first one's statistics before it is applied, and may raise.
+
+        On policy (one minibatch) the log-probabilities of the old policy are those of the pass with gradient, detached;
+        no second pass is made. A stop drops the gradients of the optimizer step that it falls into.
+        """
+        parts = _split(len(data.rows), algo.minibatches)
+        later = [r for part in parts[1:] for r in part]
+        old = dict(zip(later, self.score([data.rows[r] for r in later], data.temperature, should_stop=should_stop), strict=True))
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        statistics, norms, tokens = [], [], 0
+        for number, part in enumerate(parts):
+            self.optimizer.zero_grad()
+            stats, count = self._accumulate(data, algo, part, old, should_stop)
+            if number == 0:
+                check(stats.summary())
+            if count == 0:
+                continue
+            norms.append(self.accelerator.clip_grad_norm_(self.masters.parameters, self.plan.optimizer.clip_norm))
+            self.optimizer.step()
+            self.masters.write_back()
+            statistics.append(stats)
+            tokens += count
+        self.optimizer.zero_grad()
+        norm = float(torch.stack(norms).mean()) if norms else 0.0
+        return Update(LossStats.merge(statistics).summary(), norm, tokens, len(norms))
+
+    def _accumulate(
+        self, data: Experience, algo: Algorithm, part: Sequence[int], old: dict[int, torch.Tensor], should_stop: Callable[[], bool]
+    ) -> tuple[LossStats, int]:
+        """Gradients of one optimizer step; returns its statistics and the tokens that went through the model."""
+        lengths = torch.tensor([len(data.rows[r].response) for r in part])
+        weight = dict(zip(part, algo.weights(lengths, data.max_tokens).tolist(), strict=True))
+        chosen = [r for r in part if data.advantages[r] != 0 or not algo.skips_zero_advantage]
+        statistics, tokens = [], 0
+        for packed in self._packed(data.rows, chosen, should_stop):
+            logp = self.logp(packed, data.temperature)
+            loss = checked_loss(algo, self._terms(packed, logp, data, weight, old))
+            self.accelerator.backward(loss.total)
+            statistics.append(loss.stats)
+            tokens += packed.ids.numel()
+        return LossStats.merge(statistics), tokens
+
+    def _terms(
+        self, packed: Packed, logp: torch.Tensor, data: Experience, weight: dict[int, float], old: dict[int, torch.Tensor]
+    ) -> TokenTerms:
+        repeat = torch.tensor(packed.lengths)
+
+        def spread(values: list[float]) -> torch.Tensor:
+            return torch.tensor(values, dtype=torch.float32).repeat_interleave(repeat).to(logp.device, non_blocking=True)
+
+        rows = packed.rows
+        engine_logp = torch.tensor([x for r in rows for x in data.engine_logp[r]], dtype=torch.float32)
+        return TokenTerms(
+            logp=logp,
+            old_logp=torch.cat([old[r] for r in rows]) if rows[0] in old else logp.detach(),
+            engine_logp=engine_logp.to(logp.device, non_blocking=True),
+            advantage=spread([data.advantages[r] for r in rows]),
+            weight=spread([weight[r] for r in rows]),
+            ref_logp=None if data.ref_logp is None else torch.cat([data.ref_logp[r] for r in rows]),
+            sequence=torch.arange(len(rows)).repeat_interleave(repeat).to(logp.device, non_blocking=True),
+        )
+
+    # ------------------------------------------------------------ the adapter
+
+    def adapter(self) -> dict[str, torch.Tensor]:
+        """The adapter's tensors by their names in a peft checkpoint (the live ones, no copies)."""
+        from peft import get_peft_model_state_dict
+
+        tensors: dict[str, torch.Tensor] = get_peft_model_state_dict(self.model)
+        return tensors
+
+    def adapter_config(self) -> dict[str, Any]:
+        """The adapter's configuration as peft writes it."""
+        config: dict[str, Any] = self.model.peft_config["default"].to_dict()
+        return config
+
+    def save(self, path: Path) -> None:
+        """Write the adapter in peft's format: ``PeftModel.from_pretrained`` and vLLM read it."""
+        self.model.save_pretrained(path)
+
+
+def _split(count: int, parts: int) -> list[range]:
+    """0..count-1 in ``parts`` runs of nearly equal length."""
+    cuts = [count * i // parts for i in range(parts + 1)]
+    return [range(a, b) for a, b in pairwise(cuts) if b > a]

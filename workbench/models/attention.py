@@ -1,0 +1,67 @@
+"""Causal attention inside each row of a packed micro-batch, as an attention function of transformers.
+
+On a GPU it is PyTorch's variable-length flash attention. On a CPU (and in float32) the rows are laid side by side for the
+attention alone: with causal masking, padding on the right is never looked at, so no mask is needed and nothing changes.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+NAME = "workbench_packed"
+
+
+def register() -> str:
+    """Make the function known to transformers and return the name to load models with."""
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, packed_attention)
+    return NAME
+
+
+def packed_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,  # (1, heads, T, head_dim)
+    key: torch.Tensor,  # (1, kv_heads, T, head_dim)
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Attention within rows; ``row_starts`` (rows + 1,) and ``row_longest`` come as keyword arguments of the model's call.
+
+    Returns (1, T, heads, head_dim). Without ``row_starts`` the T tokens are one row.
+    """
+    starts, longest = kwargs.get("row_starts"), kwargs.get("row_longest")
+    if starts is None:
+        out = F.scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
+        return out.transpose(1, 2), None
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))  # (T, heads, head_dim)
+    if q.is_cuda and q.dtype in (torch.float16, torch.bfloat16):
+        return _flash(q, k, v, starts, longest, scaling)[None], None
+    return _side_by_side(q, k, v, starts, longest, scaling)[None], None
+
+
+def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: torch.Tensor, longest: int, scale: float | None) -> torch.Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    if k.shape[1] != q.shape[1]:  # the kernel of torch 2.11 takes equal head counts only
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+    # window (-1, 0): everything to the left, nothing to the right
+    return varlen_attn(q.contiguous(), k, v, starts, starts, longest, longest, scale=scale, window_size=(-1, 0))
+
+
+def _side_by_side(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: torch.Tensor, longest: int, scale: float | None
+) -> torch.Tensor:
+    lengths = starts.diff()
+    inside = torch.arange(longest, device=q.device)[None] < lengths[:, None]  # (rows, longest)
+
+    def spread(x: torch.Tensor) -> torch.Tensor:
+        out = x.new_zeros(*inside.shape, *x.shape[1:])
+        out[inside] = x
+        return out.transpose(1, 2)
+
+    out = F.scaled_dot_product_attention(spread(q), spread(k), spread(v), is_causal=True, scale=scale, enable_gqa=True)
+    return out.transpose(1, 2)[inside]

@@ -1,0 +1,89 @@
+"""The adapter: what is trained, said in five words, and how the base it sits on is loaded."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.errors import ConfigError
+from workbench.models import attention
+
+MAX_RANK = 512  # vLLM's largest slot
+
+
+@dataclass(frozen=True)
+class LoRA:
+    """Low-rank adapters (arXiv 2106.09685): W + (alpha / rank)·B·A on every targeted linear layer, B starting at zero.
+
+    ``targets``: "all-linear" (every linear layer but the output head), or names such as ("q_proj", "v_proj").
+    """
+
+    rank: int = 16
+    alpha: float = 32.0
+    targets: str | tuple[str, ...] = "all-linear"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.rank <= MAX_RANK:
+            raise ConfigError(
+                f"LoRA(rank={self.rank})", f"the engine holds adapters of rank 1 to {MAX_RANK}", "write 16, or 8 to 64 for most work"
+            )
+        if self.alpha <= 0:
+            raise ConfigError(f"LoRA(alpha={self.alpha})", "the adapter would be scaled by 0 or turned around", "write twice the rank")
+        if isinstance(self.targets, list):
+            object.__setattr__(self, "targets", tuple(self.targets))
+        if "lm_head" in self.targets:
+            raise ConfigError(
+                "LoRA(targets=... 'lm_head')",
+                "the output head stays frozen: log-probabilities are taken chunk by chunk from it",
+                "leave it out",
+            )
+
+    @property
+    def scaling(self) -> float:
+        """What B·A is multiplied by."""
+        return self.alpha / self.rank
+
+
+def load_base(path: Path, device: torch.device, dtype: torch.dtype) -> Any:
+    """The frozen base as a transformers model that reads packed rows. Raises ConfigError on a folder that holds no causal model."""
+    from transformers import AutoModelForCausalLM
+
+    asked = f"model {str(path)!r}"
+    try:
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention.register())
+    except (OSError, ValueError) as error:
+        raise ConfigError(asked, str(error).strip().splitlines()[0], "a folder or hub name of a causal language model") from error
+    config = model.config.get_text_config()
+    layers = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if layers != {"full_attention"} or getattr(config, "sliding_window", None):
+        raise ConfigError(
+            asked, "its layers attend within a sliding window", "use a family with full attention: Llama, SmolLM, Qwen2, Qwen3"
+        )
+    if any(getattr(config, name, None) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")):
+        raise ConfigError(asked, "it scales or caps its logits", "use a family that doesn't: Llama, SmolLM, Qwen2, Qwen3")
+    model.config.use_cache = False
+    return model.requires_grad_(False).to(device).eval()
+
+
+def add_adapter(base: Any, lora: LoRA, seed: int) -> Any:
+    """``base`` with a fresh adapter (peft), in the base's precision, initialised from ``seed`` alone."""
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]
+        target_modules=lora.targets if isinstance(lora.targets, str) else list(lora.targets),
+        task_type="CAUSAL_LM",
+    )
+    device = next(base.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        try:
+            # peft would keep float32 adapters on a bfloat16 base; the masters are elsewhere (masters.py)
+            return get_peft_model(base, config, autocast_adapter_dtype=False)
+        except ValueError as error:
+            linear = (name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear))
+            names = sorted({name.rsplit(".", 1)[-1] for name in linear} - {"lm_head"})
+            found = f"no linear layer of this model is called so; there are {', '.join(names)}"
+            raise ConfigError(f"LoRA(targets={lora.targets!r})", found, "use these, or 'all-linear'") from error

@@ -1,0 +1,212 @@
+"""The engine behind one small interface: start, generate, take an adapter, show what is resident, close."""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.errors import ConfigError, EngineError, Stopped
+from workbench.records import Completion
+from workbench.rollout import inner
+from workbench.rollout.config import VLLM
+
+GIB = 2**30
+CPU_KV_CACHE_GIB = 0.5
+
+
+@dataclass(frozen=True)
+class Request:
+    """One completion that is wanted: its prompt's tokens, and the seed it is sampled with (None: the engine's own)."""
+
+    prompt_ids: tuple[int, ...]
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """Everything the engine is built from."""
+
+    model: Path
+    tokenizer: Any  # a transformers tokenizer
+    rank: int  # of the adapter
+    device: str  # "cpu" or "cuda"
+    dtype: str  # "float32" or "bfloat16"
+    seed: int
+    config: VLLM
+
+
+class Engine:
+    """A vLLM engine in this process, with one LoRA slot that the actor's adapter goes into.
+
+    Requests are driven by an own loop over the engine's steps, so that a stop takes effect between two tokens.
+    Raises EngineError when vLLM is missing or the engine doesn't fit in memory.
+    """
+
+    def __init__(self, plan: EnginePlan) -> None:
+        if importlib.util.find_spec("vllm") is None:
+            extra = "cpu" if plan.device == "cpu" else "gpu"
+            raise EngineError("start the engine", "vLLM is not installed", f"pip install 'rl-workbench[{extra}]' (or: make demo)")
+        self.plan = plan
+        self.version = 0  # of the adapter that is resident; 0: none
+        self._count = 0
+        with inner.untouched_process():
+            self._llm = _start(plan)
+        self.window = int(self._llm.llm_engine.model_config.max_model_len)
+
+    @property
+    def name(self) -> str:
+        """The engine with its version, as records name it."""
+        import vllm
+
+        return f"vllm {vllm.__version__} ({self.plan.device}, {self.plan.dtype})"
+
+    def generate(
+        self,
+        requests: Sequence[Request],
+        *,
+        temperature: float,
+        max_tokens: int,
+        adapter: bool = True,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> list[Completion]:
+        """Sample one completion per request, in the order of ``requests``. Temperature 0 decodes greedily.
+
+        Log-probabilities are those of the distribution sampled from (after the temperature). Raises Stopped within one
+        engine step of ``should_stop()`` turning true; ConfigError on a prompt that leaves no room in the window.
+        """
+        from vllm import SamplingParams
+        from vllm.lora.request import LoRARequest
+        from vllm.sampling_params import RequestOutputKind
+
+        self._check_lengths(requests, max_tokens)
+        lora = LoRARequest(f"actor-v{self.version}", inner.ADAPTER_ID, "/in-memory") if adapter and self.version else None
+        engine, rows = self._llm.llm_engine, {}
+        for row, request in enumerate(requests):
+            self._count += 1
+            params = SamplingParams(
+                temperature=temperature,
+                max_tokens=max_tokens,
+                seed=request.seed,
+                logprobs=0,
+                flat_logprobs=True,
+                detokenize=False,
+                output_kind=RequestOutputKind.FINAL_ONLY,
+            )
+            name = engine.add_request(str(self._count), {"prompt_token_ids": list(request.prompt_ids)}, params, lora_request=lora)
+            rows[str(self._count)] = (row, name)
+        done: list[Completion | None] = [None] * len(requests)
+        try:
+            while engine.has_unfinished_requests():
+                if should_stop():
+                    raise Stopped("rollout")
+                for output in engine.step():
+                    done[rows[output.request_id][0]] = self._completion(output.outputs[0])
+        finally:
+            left = [name for row, name in rows.values() if done[row] is None]
+            if left:
+                engine.abort_request(left, internal=True)
+        return [c for c in done if c is not None]
+
+    def push(self, tensors: dict[str, torch.Tensor], config: dict[str, Any], version: int) -> None:
+        """Put an adapter into the slot as ``version``: requests from now on sample from it, and no cached prefix of another does."""
+        inner.push_adapter(self._llm, tensors, config)
+        self.version = version
+
+    def resident(self) -> dict[str, inner.Pair]:
+        """Views on the adapter in the slot: module -> (A (rank, in), B (out, rank), scaling folded into B)."""
+        return inner.resident_adapter(self._llm)
+
+    @property
+    def adapter_dtype(self) -> torch.dtype:
+        """The precision of the resident adapter."""
+        return inner.adapter_dtype(self._llm)
+
+    def forget_prefixes(self) -> None:
+        """Drop every cached prefix."""
+        self._llm.llm_engine.reset_prefix_cache()
+
+    def close(self) -> None:
+        """End the engine and free its memory. A second call does nothing."""
+        if self._llm is not None:
+            llm, self._llm = self._llm, None
+            inner.shut_down(llm)
+            del llm
+            if self.plan.device == "cuda":
+                torch.cuda.empty_cache()
+
+    def _check_lengths(self, requests: Sequence[Request], max_tokens: int) -> None:
+        for row, request in enumerate(requests):
+            if len(request.prompt_ids) + max_tokens > self.window:
+                raise ConfigError(
+                    f"request {row}: a prompt of {len(request.prompt_ids)} tokens and up to {max_tokens} more",
+                    f"the engine's window holds {self.window} tokens",
+                    f"VLLM(window={len(request.prompt_ids) + max_tokens}) or more, fewer max_tokens, or a shorter prompt",
+                )
+
+    def _completion(self, output: Any) -> Completion:
+        ids = tuple(output.token_ids)
+        text = self.plan.tokenizer.decode(ids, skip_special_tokens=True)
+        # One entry a position: the sampled token's (vLLM adds the best ones only for logprobs > 0).
+        logp = tuple(output.logprobs.logprobs[start] for start in output.logprobs.start_indices)
+        return Completion(ids, logp, text, str(output.finish_reason))
+
+
+def _start(plan: EnginePlan) -> Any:
+    """Build the LLM. All arguments stand here."""
+    from vllm import LLM
+
+    config, cpu = plan.config, plan.device == "cpu"
+    config.check_extra(inner.known_arguments())
+    if cpu:
+        inner.quick_cpu_lora()
+    kv_gib = config.kv_cache_gib or (CPU_KV_CACHE_GIB if cpu else None)
+    window = config.window or min(4096, _model_window(plan.model))
+    arguments: dict[str, Any] = {
+        "max_model_len": window,
+        "max_num_seqs": config.max_sequences,
+        "max_num_batched_tokens": max(8192, window),
+        "enable_prefix_caching": config.prefix_caching,
+        "enforce_eager": cpu or not config.cuda_graphs,
+        "gpu_memory_utilization": config.memory_share,
+        **({"kv_cache_memory_bytes": int(kv_gib * GIB)} if kv_gib else {}),
+        **({"block_size": config.block_size} if config.block_size else {}),
+        # A seeded prompt that is split in two crashes on CPUs, whose generators have no offset.
+        **({"enable_chunked_prefill": False} if cpu else {"async_scheduling": True}),
+        **config.extra,
+    }
+    try:
+        return LLM(
+            str(plan.model),
+            dtype=plan.dtype,
+            seed=plan.seed,
+            enable_lora=True,
+            max_loras=1,
+            max_lora_rank=inner.slot_rank(plan.rank),
+            logprobs_mode="processed_logprobs",
+            disable_log_stats=True,
+            **arguments,
+        )
+    except (ValueError, RuntimeError, MemoryError) as error:
+        raise _explain(error, plan, arguments) from error
+
+
+def _explain(error: Exception, plan: EnginePlan, arguments: dict[str, Any]) -> EngineError:
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    asked = f"start the engine with a window of {arguments['max_model_len']} tokens on {plan.device}"
+    if "memory" in str(error).lower() or isinstance(error, MemoryError):
+        knob = "kv_cache_gib" if arguments.get("kv_cache_memory_bytes") else "memory_share"
+        return EngineError(
+            asked,
+            f"it does not fit in memory ({text})",
+            f"a smaller VLLM(window=...), another VLLM({knob}=...), or close what else holds memory",
+        )
+    return EngineError(asked, text, "see the error above; `workbench doctor` checks versions and devices")
+
+
+def _model_window(model: Path) -> int:
+    from transformers import AutoConfig
+
+    return int(getattr(AutoConfig.from_pretrained(model), "max_position_embeddings", 4096))

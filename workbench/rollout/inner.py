@@ -1,0 +1,191 @@
+"""Every contact with vLLM's inner parts, for the two versions that are tested: 0.23 (GPU) and 0.32 (CPU).
+
+Nothing else in the package may reach below vLLM's public interface. What is here, and why:
+
+- the engine runs in this process, so that adapters go in from memory;
+- starting it must leave the environment and torch's threads as they were;
+- closing it must not take accelerate's process group along;
+- an adapter is put into its slot, and read back from it (the proof compares what is *resident*);
+- on CPUs, LoRA by one matrix product instead of a copy of the weights per token, and right for mixed batches.
+"""
+
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+ADAPTER_ID = 1  # the one slot; versions differ by name, so that cached prefixes of an older one are never reused
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks, in both versions
+
+Pair = tuple[torch.Tensor, torch.Tensor]  # lora_A (rank, in), lora_B (out, rank)
+
+
+@contextmanager
+def untouched_process() -> Iterator[None]:
+    """Undo what starting vLLM does to its host: environment variables, ``torch.set_num_threads``, gradient mode."""
+    before = dict(os.environ)
+    set_num_threads = torch.set_num_threads
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    try:
+        yield
+    finally:
+        torch.set_num_threads = set_num_threads
+        torch.set_grad_enabled(True)
+        for key in os.environ.keys() - before.keys():
+            # vLLM reads its own settings again later (the identity of its groups, for one)
+            if not key.startswith("VLLM_"):
+                del os.environ[key]
+        os.environ.update({key: value for key, value in before.items() if os.environ.get(key) != value})
+
+
+def runner(llm: Any) -> Any:
+    """The model runner of an in-process engine."""
+    return llm.llm_engine.model_executor.driver_worker.worker.model_runner
+
+
+def known_arguments() -> set[str]:
+    """Every engine argument of the installed version."""
+    from dataclasses import fields
+
+    from vllm.engine.arg_utils import EngineArgs
+
+    return {f.name for f in fields(EngineArgs)}
+
+
+def slot_rank(rank: int) -> int:
+    """The smallest slot of vLLM's that holds an adapter of ``rank``."""
+    return next((r for r in RANKS if r >= rank), RANKS[-1])
+
+
+# ---------------------------------------------------------------- the adapter
+
+
+def push_adapter(llm: Any, tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
+    """Put a peft adapter (names as peft saves them) into the engine's slot, from memory.
+
+    The tensors are cloned on the way: ``optimize()`` multiplies lora_B by the scaling in place.
+    """
+    from vllm.lora.lora_model import LoRAModel
+    from vllm.lora.peft_helper import PEFTHelper
+
+    manager = runner(llm).lora_manager
+    helper = PEFTHelper.from_dict({**config, "vllm_max_position_embeddings": manager.max_position_embeddings})
+    lora = LoRAModel.from_lora_tensors(
+        ADAPTER_ID,
+        {name: tensor.detach().clone() for name, tensor in tensors.items()},
+        helper,
+        device=str(manager.device),
+        dtype=manager.lora_config.lora_dtype,
+        model_vocab_size=manager.vocab_size,
+    )
+    slots = manager._adapter_manager
+    slots.remove_adapter(ADAPTER_ID)
+    slots.add_adapter(lora)
+    slots.activate_adapter(ADAPTER_ID)
+
+
+def resident_adapter(llm: Any) -> dict[str, Pair]:
+    """What lies in the slot now: views, by the name of the unfused module (``model.layers.0.self_attn.q_proj``)."""
+    slots = runner(llm).lora_manager._adapter_manager
+    if ADAPTER_ID not in slots.lora_index_to_id:
+        return {}
+    slot = slots.lora_index_to_id.index(ADAPTER_ID)
+    found: dict[str, Pair] = {}
+    for name, module in slots.modules.items():
+        if not isinstance(getattr(module, "lora_a_stacked", None), tuple):
+            continue  # embeddings and logits: never trained here
+        parts = slots.packed_modules.get(name) or [name]
+        for part, a, b in zip(parts, module.lora_a_stacked, module.lora_b_stacked, strict=True):
+            found[part] = (a[slot, 0], b[slot, 0])
+    return found
+
+
+def adapter_dtype(llm: Any) -> torch.dtype:
+    """The precision in which the engine keeps adapters."""
+    dtype: torch.dtype = runner(llm).lora_manager.lora_config.lora_dtype
+    return dtype
+
+
+# ---------------------------------------------------------------- the end
+
+
+def shut_down(llm: Any) -> None:
+    """End the engine and give its memory back, without destroying a default process group that isn't the engine's alone.
+
+    ``cleanup_dist_env_and_memory`` ends with ``destroy_process_group()``: accelerate and torch would lose theirs.
+    """
+    import torch.distributed as dist
+
+    destroy = dist.destroy_process_group
+
+    def keep_default(group: Any = None) -> None:
+        if group is not None and group is not dist.group.WORLD:
+            destroy(group)
+
+    dist.destroy_process_group = keep_default
+    try:
+        llm.llm_engine.engine_core.shutdown()
+    finally:
+        dist.destroy_process_group = destroy
+    gc.collect()
+
+
+# ---------------------------------------------------------------- LoRA on a CPU
+
+
+def quick_cpu_lora() -> None:
+    """Replace vLLM's torch LoRA kernels, which copy an adapter's weights for every token (5x slower on short decodes).
+
+    They also index with -1 for a token that has no adapter, which silently applies the last slot; these leave it alone.
+    """
+    from vllm.lora.ops.torch_ops import lora_ops
+    from vllm.lora.punica_wrapper import punica_cpu
+
+    for module in (lora_ops, punica_cpu):
+        module.bgmv_shrink = _shrink
+        module.bgmv_expand = _expand
+        module.bgmv_expand_slice = _expand_slice
+
+
+def _product(x: torch.Tensor, weights: torch.Tensor, slots: torch.Tensor) -> torch.Tensor | None:
+    """x (T, in) times the weights (slots, 1, out, in) of each token's slot -> (T, out); None where no token has one."""
+    weights = weights.flatten(0, -3) if weights.dim() == 4 else weights
+    first = int(slots[0])
+    if bool((slots == first).all()):
+        return None if first < 0 else x @ weights[first].T.to(x.dtype)
+    out = x.new_zeros(x.shape[0], weights.shape[-2])
+    for slot in slots.unique().tolist():
+        if slot >= 0:
+            rows = slots == slot
+            out[rows] = x[rows] @ weights[slot].T.to(x.dtype)
+    return out
+
+
+def _shrink(inputs: torch.Tensor, weights: torch.Tensor, output: torch.Tensor, slots: torch.Tensor, scaling: float = 1.0) -> None:
+    y = _product(inputs.to(output.dtype), weights, slots)
+    if y is None:
+        output.zero_()
+    else:
+        output[:, : y.shape[1]] = scaling * y
+
+
+def _expand(inputs: torch.Tensor, weights: torch.Tensor, output: torch.Tensor, slots: torch.Tensor, add_inputs: bool = True) -> None:
+    y = _product(inputs.to(output.dtype), weights, slots)
+    width = min(weights.shape[-2], output.shape[1])
+    if y is None:
+        y = output.new_zeros(output.shape[0], width)
+    if add_inputs:
+        output[:, :width] += y[:, :width]
+    else:
+        output[:, :width] = y[:, :width]
+
+
+def _expand_slice(
+    inputs: torch.Tensor, weights: torch.Tensor, output: torch.Tensor, slots: torch.Tensor, offset: int, size: int, add_inputs: bool = True
+) -> None:
+    _expand(inputs, weights, output[:, offset : offset + size], slots, add_inputs)
