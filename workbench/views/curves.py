@@ -1,0 +1,162 @@
+"""``run.watch()``: the curves of a run, live in the notebook while the kernel stays free.
+
+The browser gets two bounded descriptions, never a history: ``head`` (the state in words, a few hundred bytes) at most four
+times a second, and ``chart`` (at most 200 points a line) when a step has ended. ``curves.js`` draws both and computes
+nothing but pixels. Whatever is synced is also saved in the notebook, so its size does not grow with the run.
+"""
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from workbench.events import Event, EventLog
+from workbench.views.chart import chart
+from workbench.views.frame import frame
+from workbench.views.history import History
+from workbench.views.palette import DARK, LIGHT
+from workbench.views.report import Report
+
+SECONDS_BETWEEN_UPDATES = 0.25
+_HERE = Path(__file__).parent
+OVER = ("finished", "stopped", "failed", "closed")
+_watches: "weakref.WeakKeyDictionary[EventLog, weakref.ref[Watch]]" = weakref.WeakKeyDictionary()
+
+
+class Watch(anywidget.AnyWidget):
+    """The live view of one event stream. ``watch(log)`` makes it; every output that shows it is a view of the same model."""
+
+    _esm = _HERE / "curves.js"
+    _css = _HERE / "curves.css"
+    palette = traitlets.Dict({"light": dict(LIGHT), "dark": dict(DARK)}).tag(sync=True)
+    head = traitlets.Dict().tag(sync=True)
+    chart = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, log: EventLog) -> None:
+        self._history = History()
+        self._lock = threading.Lock()  # around the history: the writer feeds it, a timer reads it
+        self._sending = threading.Lock()  # one update at a time, in order
+        self._drawn: tuple[object, ...] = ()
+        self._feed: _Feed | None = None
+        super().__init__()
+        self._feed = _Feed(self, log)
+        self.update()
+
+    @property
+    def state(self) -> str:
+        """The run's state after the events so far; "new" before the first."""
+        return self._history.state.state
+
+    def take(self, event: Event) -> None:
+        """Take in one event; quick, and draws nothing."""
+        with self._lock:
+            self._history.feed(event)
+
+    def update(self) -> None:
+        """Send what has changed to the front ends."""
+        with self._sending:
+            with self._lock:
+                history = self._history
+                head = asdict(frame(history))
+                drawn = (history.step, history.total, len(history.held_out), history.started)
+                panels = None if drawn == self._drawn else asdict(chart(history))
+            with self.hold_sync():
+                self.head = head
+                if panels is not None:
+                    self.chart = panels
+                    self._drawn = drawn
+
+    def close(self) -> None:
+        """Leave the event stream and take the view out of every output."""
+        if self._feed is not None:
+            self._feed.leave()
+        super().close()
+
+    @property
+    def report(self) -> Report:
+        """The static twin: the same state and curves at this moment, as HTML, PNG and text."""
+        with self._lock:
+            return Report(frame(self._history), chart(self._history))
+
+    def __repr__(self) -> str:
+        return self.report.text
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The view for a front end that runs widgets, and the static twin for all others (papermill, GitHub, nbconvert)."""
+        bundle = super()._repr_mimebundle_(**kwargs)
+        if bundle is None:
+            return None
+        data, metadata = bundle
+        return {**data, **self.report.bundle()}, metadata
+
+
+class _Feed:
+    """Between the stream and a widget: coalesces events, and holds the widget weakly, so that it can be collected.
+
+    A timer runs only while something is unsent; between events there is no thread.
+    """
+
+    def __init__(self, widget: Watch, log: EventLog) -> None:
+        self._widget = weakref.ref(widget)
+        self._lock = threading.Lock()  # around the timer
+        self._timer: threading.Timer | None = None
+        self._sent = -SECONDS_BETWEEN_UPDATES
+        self._replayed = False  # the past is sent once, by the widget itself
+        self._leave: Callable[[], None] | None = None
+        self._leave = log.subscribe(self._listen)
+        self._replayed = True
+        if widget.state == "closed":
+            self.leave()
+
+    def leave(self) -> None:
+        """Hear no more events. What has come is still sent."""
+        leave, self._leave = self._leave, None
+        if leave is not None:
+            leave()
+
+    def _listen(self, event: Event) -> None:
+        widget = self._widget()
+        if widget is None:  # collected: only here is it sure that no other lock is held while the stream's is taken
+            self.leave()
+            return
+        widget.take(event)
+        if self._replayed:
+            state = event.data["state"] if event.kind == "state" else ""
+            self._schedule(at_once=state in OVER)
+            if state == "closed":
+                self.leave()
+
+    def _schedule(self, *, at_once: bool) -> None:
+        """See to it that what came is sent, now or with what comes until then. An end is sent at once: the kernel may end too."""
+        with self._lock:
+            if self._timer is not None and not at_once:
+                return
+            if self._timer is not None:
+                self._timer.cancel()
+            wait = 0.0 if at_once else max(0.0, self._sent + SECONDS_BETWEEN_UPDATES - time.monotonic())
+            self._timer = threading.Timer(wait, self._send)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _send(self) -> None:
+        with self._lock:
+            self._timer, self._sent = None, time.monotonic()
+        widget = self._widget()
+        if widget is not None and widget.comm is not None:
+            widget.update()
+
+
+def watch(log: EventLog) -> Watch:
+    """The live view of ``log``, with all that has happened so far. Asked again it is the same one: shown twice, run once."""
+    known = _watches.get(log)
+    found = known() if known else None
+    if found is None or found.comm is None:
+        found = Watch(log)
+        _watches[log] = weakref.ref(found)
+    return found

@@ -1,0 +1,102 @@
+"""The curves as a PNG, drawn by matplotlib from the same description as the live view. Imports matplotlib only to draw."""
+
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from workbench.views.chart import Chart, Panel
+from workbench.views.palette import GRID, INK, LIGHT, MUTED, PAPER
+from workbench.views.scales import Axis
+from workbench.views.text import number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WIDTH_IN, HEIGHT_IN, DPI = 9.6, 5.6, 150
+# Inches: the frame of one panel within its cell. To the right stand the names and last values of its lines.
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.46, 1.38, 0.5, 0.34
+FAINT = 0.65
+
+
+def png(chart: Chart) -> bytes:
+    """The panels two by two on white paper, ``WIDTH_IN * DPI`` by ``HEIGHT_IN * DPI`` pixels."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI, facecolor=PAPER)
+    FigureCanvasAgg(figure)
+    cell_width, cell_height = WIDTH_IN / 2, HEIGHT_IN / 2
+    for at, panel in enumerate(chart.panels):
+        left = at % 2 * cell_width + _LEFT
+        bottom = (1 - at // 2) * cell_height + _BOTTOM
+        width, height = cell_width - _LEFT - _RIGHT, cell_height - _TOP - _BOTTOM
+        axes = figure.add_axes((left / WIDTH_IN, bottom / HEIGHT_IN, width / WIDTH_IN, height / HEIGHT_IN))
+        _draw(axes, chart, panel)
+    out = BytesIO()
+    figure.savefig(out, format="png", dpi=DPI, facecolor=PAPER, metadata={"Software": None})
+    return out.getvalue()
+
+
+def _draw(axes: "Axes", chart: Chart, panel: Panel) -> None:
+    _frame(axes, chart.axis, panel)
+    middles = [(first + last) / 2 for first, last in zip(chart.first, chart.last, strict=True)]
+    if panel.kind == "stack":
+        _stack(axes, chart, panel, middles)
+    else:
+        _lines(axes, panel, middles)
+    _labels(axes, panel)
+    for point in panel.points:
+        axes.errorbar(
+            point.step, point.mean, point.stderr, fmt="o", ms=5, color=INK, mfc=PAPER, mew=1.2, elinewidth=1, zorder=5, clip_on=False
+        )
+
+
+def _frame(axes: "Axes", steps: Axis, panel: Panel) -> None:
+    axes.set_xlim(steps.low, steps.high)
+    axes.set_ylim(panel.axis.low, panel.axis.high)
+    axes.set_xticks([at for at, _ in steps.ticks], [label for _, label in steps.ticks])
+    axes.set_yticks([at for at, _ in panel.axis.ticks], [label for _, label in panel.axis.ticks])
+    axes.tick_params(length=0, labelsize=7.5, labelcolor=MUTED, pad=4)
+    axes.grid(axis="y", color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_color("#c3c9d0")
+    axes.annotate(panel.title, (0, 1), (0, 17), "axes fraction", "offset points", fontsize=9, fontweight="bold", color=INK)
+    unit = panel.unit + (f" · {panel.note}" if panel.note else "")
+    axes.annotate(unit, (0, 1), (0, 7), "axes fraction", "offset points", fontsize=7.5, color=MUTED)
+    axes.annotate("step", (1, 0), (18, -10), "axes fraction", "offset points", fontsize=7.5, color=MUTED)
+
+
+def _lines(axes: "Axes", panel: Panel, middles: list[float]) -> None:
+    for line in panel.lines:
+        values = [float("nan") if value is None else value for value in line.values]
+        marker: dict[str, Any] = {"marker": "o", "ms": 3} if len(values) == 1 else {}
+        width, alpha = (0.9, FAINT) if line.faint else (1.6, 1.0)
+        axes.plot(middles, values, color=LIGHT[line.colour], linewidth=width, alpha=alpha, **marker)
+
+
+def _stack(axes: "Axes", chart: Chart, panel: Panel, middles: list[float]) -> None:
+    """A bar per step; what is cut at the top says how high it is."""
+    share = 0.86 if len(middles) <= 100 else 1.0  # no gaps between hairlines
+    widths = [(last - first) + share for first, last in zip(chart.first, chart.last, strict=True)]
+    bottom = [0.0] * len(middles)
+    for line in panel.lines:
+        values = [value or 0.0 for value in line.values]
+        axes.bar(middles, values, widths, bottom, color=LIGHT[line.colour], linewidth=0)
+        bottom = [low + value for low, value in zip(bottom, values, strict=True)]
+    for middle, top in zip(middles, bottom, strict=True):
+        if top > panel.axis.high:
+            axes.annotate(f"▲ {number(top)} s", (middle, 1), (5, -8), ("data", "axes fraction"), "offset points", fontsize=7, color=MUTED)
+
+
+def _labels(axes: "Axes", panel: Panel) -> None:
+    """Names and last values to the right of where the lines end."""
+    style: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "center", "fontsize": 7.5}
+    for label in panel.labels:
+        place = (1, label.place)
+        if label.mark:
+            colour = LIGHT[label.colour] if label.colour else INK
+            mark = "○" if label.mark == "point" else "■"
+            axes.annotate(mark, place, (9, 0), color=colour, alpha=FAINT if label.mark == "faint" else 1.0, **style)
+        axes.annotate(label.name, place, (18, 0), color=MUTED, **style)
+        axes.annotate(label.text, place, (92, 0), color=INK, ha="right", **style)

@@ -1,0 +1,180 @@
+"""Everything beside the curves, in words: what the run does now, the numbers that matter, its latest samples."""
+
+from dataclasses import dataclass
+
+from workbench.records import Step, mean
+from workbench.telemetry.metrics import percentile
+from workbench.views.history import History
+from workbench.views.text import NOTHING, duration, number, shorten, size, visible
+
+SAMPLES = 4
+LIVE = ("starting", "running")
+_WAITS = {"model": "loading the model", "engine": "starting the engine", "held_out": "scoring held-out prompts"}
+_STATUS = {
+    "new": "not started yet",
+    "paused": "between two steps; run.resume() goes on",
+    "closed": "the memory is given back; the run folder stays",
+}
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One number, what it is, and a line beneath that says more."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One completion for people to read; whitespace and control characters are visible."""
+
+    prompt: str
+    completion: str
+    answer: str
+    reward: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The state of a run in words. Sentences are complete: the front ends only place them."""
+
+    state: str
+    title: str
+    subtitle: str
+    count: str  # "step 23 of 60"
+    clock: str  # "1 min 12 s, about 2 min left"
+    status: str  # what it does now
+    waited: float | None  # seconds of the wait in ``status``; the front end counts on
+    fraction: float | None  # of the bar; None: unknown, the bar moves
+    facts: tuple[Fact, ...]
+    error: str
+    samples_step: int
+    samples: tuple[Sample, ...]
+
+
+def frame(history: History) -> Frame:
+    """The state after the events so far."""
+    wait = history.wait
+    started = history.started
+    algo = str(started.algo.get("name", "")) if started else ""
+    return Frame(
+        state=history.state.state,
+        title=started.name if started else "run",
+        subtitle=" · ".join(part for part in (algo, started.model if started else "") if part),
+        count=_count(history),
+        clock=_clock(history),
+        status=_status(history),
+        waited=wait.seconds if wait else None,
+        fraction=_fraction(history),
+        facts=facts(history),
+        error=history.failed_in,
+        samples_step=history.samples.step if history.samples else 0,
+        samples=_samples(history),
+    )
+
+
+def _count(history: History) -> str:
+    if not history.total:
+        return f"step {history.step}"
+    return f"step {history.step} of {max(history.total, history.step)}"
+
+
+def _clock(history: History) -> str:
+    if not history.recent:
+        return ""
+    spent = duration(history.seconds)
+    left = history.total - history.step
+    if left <= 0 or history.state.state not in (*LIVE, "paused"):
+        return spent
+    usual = [step.seconds for step in history.recent if step.step > 1]  # the first holds the engine's warm-up
+    return f"{spent}, about {duration(left * percentile(usual, 50))} left" if usual else spent
+
+
+def _status(history: History) -> str:
+    if history.failed_in:
+        return history.failed_in.strip().splitlines()[0]
+    if wait := history.wait:
+        progress = wait.progress
+        amount = f", {number(progress.done)} of {number(progress.total)}" if progress.total > 1 else ""
+        note = f": {progress.note}" if progress.note else ""
+        return f"{_WAITS.get(progress.what, progress.what)}{amount}{note}"
+    state = history.state.state
+    if state == "running" and history.phases:
+        return f"step {history.step + 1}: " + ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in history.phases)
+    if state == "running":
+        return f"step {history.step + 1}"
+    if state in ("finished", "stopped") and history.syncs:
+        return f"{history.syncs} syncs, every checksum matched"
+    return _STATUS.get(state, history.notice)
+
+
+def _fraction(history: History) -> float | None:
+    wait = history.wait
+    if wait is None:
+        return min(1.0, history.step / history.total) if history.total else 0.0
+    return wait.progress.done / wait.progress.total if wait.progress.total > 1 else None
+
+
+def facts(history: History) -> tuple[Fact, ...]:
+    """The four numbers that matter: what was gained, how fast, and whether the engine samples from the weights just trained."""
+    return (_held_out_fact(history), _speed_fact(history), _difference_fact(history), _weights_fact(history))
+
+
+def _held_out_fact(history: History) -> Fact:
+    points = [history.held_out[step] for step in sorted(history.held_out)]
+    label = "Held-out reward"
+    if not points:
+        return Fact(label, NOTHING, "not scored yet")
+    first, last = points[0], points[-1]
+    if len(points) == 1:
+        return Fact(label, f"{first.reward_mean:.2f}", f"± {first.stderr:.2f} after step {first.step}")
+    gain = last.reward_mean - first.reward_mean
+    return Fact(
+        label, f"{first.reward_mean:.2f} → {last.reward_mean:.2f}", f"{gain:+.2f} ± {(first.stderr**2 + last.stderr**2) ** 0.5:.2f}"
+    )
+
+
+def _speed_fact(history: History) -> Fact:
+    steps = list(history.recent)
+    rollout = _rate(sum(s.tokens_completion for s in steps), _spent(steps, "rollout"))
+    trained = [step for step in steps if not step.skipped]
+    train = _rate(sum(s.tokens_prompt + s.tokens_completion for s in trained), _spent(trained, "update_actor"))
+    return Fact(
+        "Tokens per second", number(rollout), f"rollout; training {number(train)}" + (f"; last {len(steps)} steps" if steps else "")
+    )
+
+
+def _difference_fact(history: History) -> Fact:
+    if not history.recent:
+        return Fact("Engine against trainer", NOTHING, "log-probability difference")
+    average = mean([step.logprob_diff_mean for step in history.recent])
+    return Fact("Engine against trainer", number(history.diff_max), f"largest |Δ log p|; mean {number(average)}")
+
+
+def _weights_fact(history: History) -> Fact:
+    sync = history.sync
+    if sync is None:
+        return Fact("Weights in the engine", NOTHING, "no sync yet")
+    return Fact("Weights in the engine", f"version {sync.version}", f"{sync.checksum[:10]}, {size(sync.bytes)} in {duration(sync.seconds)}")
+
+
+def _spent(steps: list[Step], phase: str) -> float:
+    return sum(step.phase_seconds.get(phase, 0.0) for step in steps)
+
+
+def _rate(tokens: int, seconds: float) -> float | None:
+    return tokens / seconds if seconds > 0 else None
+
+
+def _samples(history: History) -> tuple[Sample, ...]:
+    found = history.samples
+    if found is None:
+        return ()
+    rows = list(zip(found.prompts, found.completions, found.answers, found.rewards, strict=False))[:SAMPLES]
+    return tuple(Sample(_line(prompt), _line(completion), _line(answer), number(reward)) for prompt, completion, answer, reward in rows)
+
+
+def _line(text: object) -> str:
+    return shorten(visible(str(text)), 300)

@@ -1,0 +1,162 @@
+"""What the views know of a run: a fold over its events, in bounded memory however long the run is."""
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from workbench.events import Event
+from workbench.records import HeldOut, Notice, Phase, Progress, RunStarted, Samples, State, Step, Sync
+
+POINTS = 200  # a panel is some 250 pixels wide: more points can't be seen
+_TOPS = ("completion_tokens_max", "logprob_diff_max")  # in a bucket these keep their maximum, all others their mean
+_FIELDS = ("reward_mean", "kl", "completion_tokens_mean", "truncated_fraction", "seconds", "logprob_diff_mean", *_TOPS)
+
+
+@dataclass
+class Bucket:
+    """Steps ``first .. last`` drawn as one point."""
+
+    first: int
+    last: int
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    tops: dict[str, float] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float | None:
+        """The mean (or, of a maximum, the largest) over the steps that have a finite ``name``; None if none has."""
+        if name in _TOPS:
+            return self.tops.get(name)
+        return self.sums[name] / self.counts[name] if name in self.counts else None
+
+    def absorb(self, other: "Bucket") -> None:
+        """Make the steps of ``other``, which follow, part of this one."""
+        self.last = other.last
+        for name, value in other.sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value
+            self.counts[name] = self.counts.get(name, 0) + other.counts[name]
+        for name, value in other.tops.items():
+            self.tops[name] = max(value, self.tops.get(name, value))
+
+
+class Series:
+    """The steps of a run in at most ``limit`` buckets of equal width. When they run out, the width doubles and neighbours merge."""
+
+    def __init__(self, limit: int = POINTS) -> None:
+        self.limit = limit
+        self.width = 1
+        self.buckets: list[Bucket] = []
+
+    def add(self, step: Step) -> None:
+        """Append one step; a step that was there before (a restored run) replaces it and all that followed."""
+        while self.buckets and self.buckets[-1].last >= step.step:
+            self.buckets.pop()
+        self._append(_bucket(step))
+        while len(self.buckets) > self.limit:
+            self.width *= 2
+            narrow, self.buckets = self.buckets, []
+            for bucket in narrow:
+                self._append(bucket)
+
+    def _append(self, bucket: Bucket) -> None:
+        if self.buckets and (self.buckets[-1].first - 1) // self.width == (bucket.first - 1) // self.width:
+            self.buckets[-1].absorb(bucket)
+        else:
+            self.buckets.append(bucket)
+
+    def column(self, name: str) -> list[float | None]:
+        """``name`` of every bucket; a name is a field of ``Step`` or a phase (its seconds)."""
+        return [bucket[name] for bucket in self.buckets]
+
+
+def _bucket(step: Step) -> Bucket:
+    values = {name: float(getattr(step, name)) for name in _FIELDS} | step.phase_seconds
+    finite = {name: value for name, value in values.items() if math.isfinite(value)}
+    sums = {name: value for name, value in finite.items() if name not in _TOPS}
+    tops = {name: value for name, value in finite.items() if name in _TOPS}
+    return Bucket(step.step, step.step, sums, dict.fromkeys(sums, 1), tops)
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A wait that is not over: its last progress, and for how many seconds it has lasted."""
+
+    progress: Progress
+    seconds: float
+
+
+class History:
+    """The state of a run as its events tell it. Not thread-safe: whoever feeds and reads it holds a lock."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.started: RunStarted | None = None
+        self.state = State("new")
+        self.failed_in = ""  # the error text, kept when the run is closed after a failure
+        self.series = Series()
+        self.recent: deque[Step] = deque(maxlen=20)
+        self.step = 0  # the last that ended
+        self.total = 0  # 0: not known
+        self.seconds = 0.0  # inside steps
+        self.held_out: dict[int, HeldOut] = {}
+        self.syncs = 0
+        self.sync: Sync | None = None
+        self.diff_max = 0.0
+        self.samples: Samples | None = None
+        self.phases: list[tuple[str, float]] = []  # that have ended in the step now under way
+        self.notice = ""
+        self._waits: dict[str, tuple[Progress, float]] = {}
+        self._mono = 0.0
+        for event in events:
+            self.feed(event)
+
+    @property
+    def wait(self) -> Wait | None:
+        """The newest wait that isn't over, the steps themselves aside."""
+        for progress, begin in reversed(self._waits.values()):
+            return Wait(progress, self._mono - begin)
+        return None
+
+    def feed(self, event: Event) -> None:
+        """Take in one event. Kinds that no view shows are passed over."""
+        self._mono = event.mono
+        match event.record:
+            case RunStarted() as record:
+                self.started = record
+            case State() as record:
+                self._set_state(record)
+            case Progress() as record:
+                self._progress(record, event.mono)
+            case Phase() as record:
+                self.phases.append((event.phase or "", record.seconds))
+            case Step() as record:
+                self._end_step(record)
+            case HeldOut() as record:
+                self.held_out[record.step] = record
+            case Sync() as record:
+                self.syncs, self.sync = self.syncs + 1, record
+            case Samples() as record:
+                self.samples = record
+            case Notice() as record:
+                self.notice = record.text
+
+    def _set_state(self, record: State) -> None:
+        self.state = record
+        self.failed_in = record.error or self.failed_in
+        if record.state not in ("starting", "running"):
+            self._waits.clear()
+
+    def _progress(self, record: Progress, mono: float) -> None:
+        if record.what == "steps":
+            self.total = int(record.total)
+            return
+        _, begin = self._waits.pop(record.what, (record, mono))
+        if record.total <= 0 or record.done < record.total:
+            self._waits[record.what] = (record, begin)
+
+    def _end_step(self, record: Step) -> None:
+        self.series.add(record)
+        self.recent.append(record)
+        self.step = record.step
+        self.seconds += record.seconds
+        self.diff_max = max(self.diff_max, record.logprob_diff_max)
+        self.phases.clear()

@@ -1,0 +1,135 @@
+"""The static twin of the curves: what stands in a notebook that ran headless, on GitHub, in a terminal."""
+
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+
+from workbench.events import Event
+from workbench.views.chart import Chart, chart
+from workbench.views.figure import png
+from workbench.views.frame import Fact, Frame, Sample, frame
+from workbench.views.history import History
+from workbench.views.palette import PAPER, tint
+from workbench.views.text import columns, number, shorten, spark
+
+# Only inline styles: JupyterLab takes <style> out of an untrusted notebook. Colours are translucent or inherited, so that
+# the page reads well in a light and in a dark theme.
+_MUTED = "opacity:0.72"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The state and the curves of a run at one moment, as HTML, PNG and text."""
+
+    frame: Frame
+    chart: Chart
+
+    @cached_property
+    def png(self) -> bytes:
+        """The curves as a PNG; empty before the first step."""
+        return png(self.chart) if self.chart.first else b""
+
+    @property
+    def html(self) -> str:
+        """State, numbers, curves and samples."""
+        return f'<div style="max-width:960px">{_head(self.frame)}{figure(self.png)}{_samples(self.frame)}{_error(self.frame)}</div>'
+
+    @property
+    def text(self) -> str:
+        """The same for a terminal; the courses of the lines as blocks, low to high."""
+        lines = [" · ".join(part for part in (self.frame.title, self.frame.subtitle, self.frame.state, self.frame.count) if part)]
+        lines += [part for part in (self.frame.clock, self.frame.status) if part]
+        lines += columns([(fact.label, fact.value, fact.note) for fact in self.frame.facts], "<<<")
+        lines += _courses(self.chart)
+        lines += [f"  {sample.prompt} {sample.completion}  ({sample.reward})" for sample in map(_shorter, self.frame.samples)]
+        return "\n".join([*lines, self.frame.error] if self.frame.error else lines)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def bundle(self) -> dict[str, str]:
+        """MIME type to content. JupyterLab shows the first of HTML and PNG that it knows, so the HTML holds the figure too."""
+        image = {"image/png": b64encode(self.png).decode()} if self.png else {}
+        return {"text/plain": self.text, "text/html": self.html, **image}
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        return self.bundle()
+
+
+def report(events: Iterable[Event]) -> Report:
+    """The static twin of ``run.watch()`` for a run that wrote ``events``."""
+    history = History(events)
+    return Report(frame(history), chart(history))
+
+
+def figure(image: bytes) -> str:
+    """``image`` on paper of its own, as an HTML element; nothing of nothing."""
+    if not image:
+        return ""
+    source = b64encode(image).decode()
+    style = f"width:100%;background:{PAPER};border-radius:6px;margin:8px 0"
+    return (
+        f'<img alt="Reward, KL, completion length and time per step over the steps" style="{style}" src="data:image/png;base64,{source}">'
+    )
+
+
+def fact_cells(facts: Iterable[Fact]) -> str:
+    """The numbers that matter, side by side."""
+    cells = "".join(
+        f'<div style="flex:1 1 150px"><div style="font-size:11px;{_MUTED}">{escape(fact.label)}</div>'
+        f'<div style="font-size:18px;font-weight:600;line-height:26px">{escape(fact.value)}</div>'
+        f'<div style="font-size:11px;{_MUTED}">{escape(fact.note)}</div></div>'
+        for fact in facts
+    )
+    return f'<div style="display:flex;flex-wrap:wrap;gap:12px;margin:10px 0">{cells}</div>'
+
+
+def _head(frame: Frame) -> str:
+    colour = tint("bad" if frame.state == "failed" or frame.error else "good", 0.45)
+    pill = f'<span style="background:{colour};border-radius:10px;padding:2px 9px;font-size:12px">{escape(frame.state)}</span>'
+    title = f'<b style="font-size:14px">{escape(frame.title)}</b> <span style="{_MUTED}">{escape(frame.subtitle)}</span>'
+    clock = ", ".join(part for part in (frame.count, frame.clock) if part)
+    status = f'<div style="font-size:12px;{_MUTED}">{escape(frame.status)}</div>' if frame.status else ""
+    return f'<div>{pill} {title} <span style="{_MUTED}">· {escape(clock)}</span></div>{status}{fact_cells(frame.facts)}'
+
+
+def _samples(frame: Frame) -> str:
+    if not frame.samples:
+        return ""
+    cell = "padding:3px 10px 3px 0;text-align:left;vertical-align:top"
+    rows = "".join(
+        f'<tr><td style="{cell}"><code>{escape(sample.prompt)}</code></td><td style="{cell}"><code>{escape(sample.completion)}</code></td>'
+        f'<td style="{cell}"><code>{escape(sample.answer)}</code></td><td style="{cell}">{escape(sample.reward)}</td></tr>'
+        for sample in frame.samples
+    )
+    names = "".join(f'<th style="{cell};font-weight:600">{name}</th>' for name in ("prompt", "completion", "answer", "reward"))
+    return (
+        f'<div style="font-size:12px;margin-top:8px"><b>Samples of step {frame.samples_step}</b>'
+        f'<table style="font-size:12px;border-collapse:collapse;margin:4px 0"><tr>{names}</tr>{rows}</table></div>'
+    )
+
+
+def _error(frame: Frame) -> str:
+    if not frame.error:
+        return ""
+    style = f"white-space:pre-wrap;background:{tint('bad', 0.3)};border-radius:6px;padding:8px 12px;font-size:12px"
+    return f'<pre style="{style}">{escape(frame.error)}</pre>'
+
+
+def _courses(chart: Chart) -> list[str]:
+    """A row of blocks for each curve, between its first and last value; one name and unit per panel."""
+    rows: list[tuple[str, str, str, str, str]] = []
+    for panel in chart.panels:
+        title = f"{panel.title}, {panel.unit}"
+        for line in panel.lines:
+            known = [value for value in line.values if value is not None]
+            if known:
+                rows.append((title, line.name, number(known[0]), spark(line.values), number(known[-1])))
+                title = ""
+    return ["", *columns(rows, "<<><<"), ""] if rows else []
+
+
+def _shorter(sample: Sample) -> Sample:
+    return Sample(shorten(sample.prompt, 48), shorten(sample.completion, 60), sample.answer, sample.reward)

@@ -1,0 +1,129 @@
+"""``run.summary()``: what was gained, what it cost, and the proof that the engine sampled from the weights just trained."""
+
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from workbench.events import Event
+from workbench.records import HeldOut, Step, Sync, mean
+from workbench.telemetry.metrics import Metrics, metrics
+from workbench.views.report import Report, figure, report
+from workbench.views.tables import Table, as_html, as_text
+from workbench.views.text import duration, number, size
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A run in numbers and curves. ``metrics`` is what ``metrics.json`` holds; ``report`` draws the curves."""
+
+    metrics: Metrics
+    report: Report
+    tables: tuple[Table, ...]
+
+    @property
+    def heading(self) -> str:
+        """One line: which run, its state, how long."""
+        frame = self.report.frame
+        steps = f"{self.metrics.steps} steps in {duration(self.metrics.seconds)}"
+        return " · ".join(part for part in (frame.title, frame.subtitle, frame.state, steps) if part)
+
+    @property
+    def html(self) -> str:
+        """Tables side by side, the curves beneath."""
+        error = self.report.frame.error
+        failed = f'<pre style="white-space:pre-wrap;font-size:12px">{escape(error)}</pre>' if error else ""
+        tables = "".join(as_html(table) for table in self.tables)
+        heading = f'<div style="font-weight:600;font-size:14px;margin-bottom:8px">{escape(self.heading)}</div>'
+        return (
+            f'<div style="max-width:960px">{heading}{failed}'
+            f'<div style="display:flex;flex-wrap:wrap;gap:16px 40px;font-size:13px">{tables}</div>{figure(self.report.png)}</div>'
+        )
+
+    @property
+    def text(self) -> str:
+        """The same for a terminal."""
+        parts = [self.heading, self.report.frame.error, *(as_text(table) for table in self.tables)]
+        return "\n\n".join(part for part in parts if part)
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        image = {"image/png": b64encode(self.report.png).decode()} if self.report.png else {}
+        return {"text/plain": self.text, "text/html": self.html, **image}
+
+
+def summary(events: Iterable[Event]) -> Summary:
+    """The summary of the run that wrote ``events``, at whatever point it is."""
+    events = tuple(events)
+    steps = {event.data["step"]: event.record for event in events if event.kind == "step"}
+    held_out = {event.data["step"]: event.record for event in events if event.kind == "held_out"}
+    syncs = [event.record for event in events if event.kind == "sync"]
+    numbers = metrics(events)
+    tables = (
+        _reward([point for _, point in sorted(held_out.items()) if isinstance(point, HeldOut)], numbers),
+        _phases([step for step in steps.values() if isinstance(step, Step)], numbers),
+        _proof([sync for sync in syncs if isinstance(sync, Sync)], numbers),
+        _cost(numbers),
+    )
+    return Summary(numbers, report(events), tuple(table for table in tables if table.rows))
+
+
+def _reward(points: Sequence[HeldOut], numbers: Metrics) -> Table:
+    ends = (points[0], points[-1]) if len(points) > 1 else points
+    rows = [
+        (name, f"{point.reward_mean:.3f}", f"± {point.stderr:.3f}", f"step {point.step}, {point.prompts} prompts")
+        for name, point in zip(("before", "after"), ends, strict=False)
+    ]
+    gain = numbers.held_out_reward
+    if gain.before is not None and gain.after is not None:
+        rows.append(("gain", f"{gain.after - gain.before:+.3f}", f"± {gain.stderr:.3f}", ""))
+    return Table("Held-out reward, greedy", ("", "mean", "std error", ""), tuple(rows), "<>><")
+
+
+def _phases(steps: Sequence[Step], numbers: Metrics) -> Table:
+    spent = {phase: sum(step.phase_seconds.get(phase, 0.0) for step in steps) for phase in numbers.phase_seconds}
+    rows = [
+        (phase, duration(seconds.p50), duration(seconds.p95), _share(spent[phase], numbers.seconds))
+        for phase, seconds in numbers.phase_seconds.items()
+    ]
+    other = numbers.seconds - sum(spent.values())
+    if rows and other > 0.005 * numbers.seconds:
+        rows.append(("between phases", "", "", _share(other, numbers.seconds)))
+    return Table("Time in a step", ("phase", "p50", "p95", "share"), tuple(rows), "<>>>")
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.1f} %" if whole > 0 else number(None)
+
+
+def _proof(syncs: Sequence[Sync], numbers: Metrics) -> Table:
+    """A ``Sync`` is written once its checksum was found in the engine; a mismatch ends the run instead."""
+    found = numbers.sync
+    rows = []
+    if syncs:
+        rows = [
+            ("syncs", number(len(syncs)), "every checksum matched"),
+            ("last", f"version {syncs[-1].version}", syncs[-1].checksum[:16]),
+            ("a sync moves", size(found.bytes), syncs[-1].mode),
+            ("push", duration(found.seconds), "mean"),
+            ("proof", duration(mean([sync.proof_seconds for sync in syncs])), "mean"),
+        ]
+    if found.max_logprob_diff is not None:
+        rows += [
+            ("largest |Δ log p|", number(found.max_logprob_diff), "engine against trainer, any token"),
+            ("mean |Δ log p|", number(found.mean_logprob_diff), "over sampled tokens"),
+        ]
+    return Table("Proof: the engine samples from the weights just trained", ("", "", ""), tuple(rows), "<><")
+
+
+def _cost(numbers: Metrics) -> Table:
+    speed, peak = numbers.tokens_per_second, numbers.peak_memory_gib
+    known = [
+        ("rollout", speed.rollout, f"{number(speed.rollout)} tokens/s"),
+        ("training", speed.train, f"{number(speed.train)} tokens/s"),
+        ("peak memory", peak, f"{number(peak)} GiB"),
+        ("engine", numbers.rollout_engine, numbers.rollout_engine or ""),
+    ]
+    return Table("Speed and memory", ("", ""), tuple((name, text) for name, value, text in known if value is not None), "<<")
