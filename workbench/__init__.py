@@ -1,1 +1,49 @@
-"""Workbench."""
+"""A Jupyter-first workbench for RL post-training of language models: map, train, roll out, reshard, watch."""
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Any
+
+# Threads of OpenMP that wait by spinning slow a CPU engine down ten times as soon as anything else runs beside it.
+# Read when torch is loaded, so it has to stand here; a value of the user's own is kept.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+if TYPE_CHECKING:
+    from workbench import algos, tasks
+    from workbench.algos import GRPO, DrGRPO
+    from workbench.errors import WorkbenchError
+    from workbench.mapping import DeviceMap
+    from workbench.models.lora import LoRA
+    from workbench.models.optimizer import Optimizer
+    from workbench.roles import Role
+    from workbench.rollout.config import VLLM, Sampling
+    from workbench.run import Run
+
+_HOMES = {
+    "DeviceMap": "workbench.mapping",
+    "DrGRPO": "workbench.algos",
+    "GRPO": "workbench.algos",
+    "LoRA": "workbench.models.lora",
+    "Optimizer": "workbench.models.optimizer",
+    "Role": "workbench.roles",
+    "Run": "workbench.run",
+    "Sampling": "workbench.rollout.config",
+    "VLLM": "workbench.rollout.config",
+    "WorkbenchError": "workbench.errors",
+}
+_ROOMS = ("algos", "tasks")
+
+__all__ = ["GRPO", "VLLM", "DeviceMap", "DrGRPO", "LoRA", "Optimizer", "Role", "Run", "Sampling", "WorkbenchError", "algos", "tasks"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for when it is asked for: ``import workbench`` alone stays light."""
+    if name in _ROOMS:
+        return importlib.import_module(f"workbench.{name}")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

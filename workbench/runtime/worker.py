@@ -1,0 +1,216 @@
+"""What one process does for its roles. The loop speaks to this class alone, wherever it lives.
+
+Actor, reference and rollout are here: one base in the trainer, the adapter on it, an engine with its own copy of the base
+(mode ``adapter``: a sync moves the adapter, nothing else).
+"""
+
+import resource
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import torch
+
+from workbench.algos import Algorithm, LossSummary
+from workbench.models.actor import Actor, ActorPlan, Experience, Update
+from workbench.models.lora import LoRA
+from workbench.models.optimizer import Optimizer
+from workbench.models.packing import Row
+from workbench.models.tokenizer import Tokenizer
+from workbench.records import Batch, Completion, EngineReady, Sync
+from workbench.reshard.canary import Canary
+from workbench.reshard.proof import expected, prove
+from workbench.rollout.config import VLLM, Sampling
+from workbench.rollout.engine import Engine, EnginePlan, Request
+
+Stop = Callable[[], bool]
+Report = Callable[[str, float, float, str], None]  # what, done, total, note
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """Everything a worker is built from."""
+
+    model: Path
+    lora: LoRA
+    optimizer: Optimizer
+    engine: VLLM
+    device: str  # "cpu" or "cuda"
+    dtype: str  # "float32" or "bfloat16"
+    seed: int
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How completions are drawn. ``key`` is their place in the run ("step", 3): it seeds each of them apart."""
+
+    key: tuple[object, ...]
+    temperature: float
+    max_tokens: int
+    seeded: bool | None = None  # None: on a CPU
+    adapter: bool = True  # False: the base
+
+
+class Worker:
+    """Actor, reference and rollout in one process. ``open`` before use, ``close`` to give the memory back."""
+
+    def __init__(self, plan: WorkerPlan, tokenizer: Tokenizer) -> None:
+        self.plan, self.tokenizer = plan, tokenizer
+        self.canary = Canary.for_dtype(plan.dtype)
+        self.actor: Actor | None = None
+        self.engine: Engine | None = None
+        self._version = 0  # of the trained adapter; the engine's is engine.version
+        self._checksum = ""
+
+    def open(self, report: Report) -> EngineReady:
+        """Load the base, start the engine, and warm it up (its first tokens are slow)."""
+        plan = self.plan
+        began = time.monotonic()
+        report("model", 0, 1, f"loading {plan.model.name}")
+        self.actor = Actor(ActorPlan(plan.model, plan.lora, plan.optimizer, plan.device, plan.dtype, plan.seed))
+        report("model", 1, 1, "")
+        report("engine", 0, 3, "starting vLLM")
+        self.engine = Engine(EnginePlan(plan.model, self.tokenizer.raw, plan.lora.rank, plan.device, plan.dtype, plan.seed, plan.engine))
+        report("engine", 1, 3, "first sync")
+        self.sync(0)
+        report("engine", 2, 3, "warming up")
+        self.engine.generate([Request((0,), seed=0)] * 4, temperature=1.0, max_tokens=2)
+        report("engine", 3, 3, "")
+        return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
+
+    def close(self) -> None:
+        """End the engine, drop the model."""
+        if self.engine is not None:
+            self.engine.close()
+        self.engine = self.actor = None
+        if self.plan.device == "cuda":
+            torch.cuda.empty_cache()
+
+    # ------------------------------------------------------------ phases
+
+    def rollout(self, prompts: Sequence[tuple[int, ...]], group_size: int, draw: Draw, stop: Stop) -> list[Completion]:
+        """``group_size`` completions of every prompt, grouped."""
+        seeded = self.plan.device == "cpu" if draw.seeded is None else draw.seeded
+        requests = [
+            Request(prompt, self._seed(*draw.key, p, g) if seeded else None) for p, prompt in enumerate(prompts) for g in range(group_size)
+        ]
+        return self._engine.generate(
+            requests, temperature=draw.temperature, max_tokens=draw.max_tokens, adapter=draw.adapter, should_stop=stop
+        )
+
+    def reference(self, batch: Batch, temperature: float, stop: Stop) -> list[torch.Tensor]:
+        """Log-probabilities of every response under the base: the actor with its adapter off."""
+        return self._actor.score(rows_of(batch), temperature, adapter=False, should_stop=stop)
+
+    def update(
+        self, batch: Batch, ref_logp: list[torch.Tensor] | None, algo: Algorithm, rate: float, sampling: Sampling, stop: Stop
+    ) -> Update:
+        """Learn from ``batch``; the canary sees engine and trainer side by side before anything is applied."""
+        data = Experience(
+            rows=rows_of(batch),
+            engine_logp=[c.logp for c in batch.completions],
+            advantages=batch.advantages,
+            ref_logp=ref_logp,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+        )
+
+        def check(summary: LossSummary) -> None:
+            if summary.tokens and not self.canary.holds(summary.logprob_diff_max, summary.logprob_diff_mean):
+                cause = self._cause(batch, sampling)
+                raise self.canary.failed(summary.logprob_diff_max, summary.logprob_diff_mean, cause)
+
+        update = self._actor.update(data, algo, rate, check=check, should_stop=stop)
+        if update.optimizer_steps:
+            self._version += 1
+        return update
+
+    def sync(self, step: int) -> Sync:
+        """The adapter from the trainer's memory into the engine's, and the exact proof that it arrived."""
+        actor, engine = self._actor, self._engine
+        began = time.monotonic()
+        tensors = actor.adapter()
+        version = max(self._version, 1)
+        engine.push(tensors, actor.adapter_config(), version)
+        self._version = version
+        pushed = time.monotonic()
+        sent = expected(tensors, self.plan.lora.scaling, engine.adapter_dtype)
+        self._checksum = prove(sent, engine.resident(), version=version, previous=self._checksum)
+        done = time.monotonic()
+        size = sum(t.numel() * t.element_size() for t in tensors.values())
+        return Sync(step, version, "adapter", size, pushed - began, done - pushed, self._checksum)
+
+    @property
+    def version(self) -> int:
+        """The adapter version that the engine samples from."""
+        return self._engine.version
+
+    @property
+    def window(self) -> int:
+        """Tokens of prompt and completion that the engine holds."""
+        return self._engine.window
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether the engine holds the adapter as last trained."""
+        return self.engine is not None and self.engine.version == self._version
+
+    # ------------------------------------------------------------ beside the loop
+
+    def save_adapter(self, path: Path) -> None:
+        """Write the adapter in peft's format."""
+        self._actor.save(path)
+
+    def peak_memory_gib(self) -> float:
+        """The most that was held so far: of the GPU by torch's allocator (trainer and engine), else of this process."""
+        if self.plan.device == "cuda":
+            return torch.cuda.max_memory_reserved() / 2**30
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _actor(self) -> Actor:
+        if self.actor is None:
+            raise RuntimeError("the worker is not open")
+        return self.actor
+
+    @property
+    def _engine(self) -> Engine:
+        if self.engine is None:
+            raise RuntimeError("the worker is not open")
+        return self.engine
+
+    def _seed(self, *key: object) -> int:
+        """A seed of 63 bits from the run's and ``key``: the same for the same place in the run, whatever came before."""
+        digest = blake2b(repr((self.plan.seed, *key)).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big") >> 1
+
+    def _cause(self, batch: Batch, sampling: Sampling) -> str:
+        """A closer look at a dead canary: the worst completion, scored again by both sides at temperature 1 without cached prefixes."""
+        row = max(range(len(batch.completions)), key=lambda r: self._apart(batch, r, sampling.temperature))
+        prompt, completion = batch.prompt_of(row).ids, batch.completions[row]
+        trainer = self._actor.score([Row(prompt, completion.ids)], 1.0)[0].tolist()
+        if sampling.temperature != 1 and _largest(completion.logp, trainer) <= self.canary.max_diff:
+            return f"another temperature: the engine's numbers are those of temperature 1, not {sampling.temperature:g}"
+        self._engine.forget_prefixes()
+        engine = self._engine.score((*prompt, *completion.ids), len(prompt))
+        if _largest(engine, trainer) <= self.canary.max_diff:
+            return "a stale prefix cache: scored again without cached prefixes, engine and trainer agree"
+        return "neither the prefix cache nor the temperature: the engine computes something else than the trainer"
+
+    def _apart(self, batch: Batch, row: int, temperature: float) -> float:
+        completion = batch.completions[row]
+        return _largest(completion.logp, self._actor.score([Row(batch.prompt_of(row).ids, completion.ids)], temperature)[0].tolist())
+
+
+def _largest(one: Sequence[float], other: Sequence[float]) -> float:
+    """The largest difference, NaN where there is one."""
+    return float((torch.tensor(one) - torch.tensor(other)).abs().max())
+
+
+def rows_of(batch: Batch) -> list[Row]:
+    """The batch as token ids, one row per completion."""
+    return [Row(batch.prompt_of(r).ids, c.ids) for r, c in enumerate(batch.completions)]
