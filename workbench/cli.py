@@ -1,0 +1,67 @@
+"""The command line: ``workbench run`` and ``workbench doctor``. Everything heavy is imported inside the commands."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from workbench.errors import ConfigError
+
+USAGE = 2  # exit code of unusable options or input, as click's own
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="rl-workbench", prog_name="workbench")
+def main() -> None:
+    """RL post-training of language models from notebooks, here without one open."""
+
+
+@main.command(short_help="Execute a notebook.")
+@click.argument("notebook", type=click.Path(path_type=Path))
+@click.option("-p", "pairs", nargs=2, multiple=True, metavar="NAME VALUE", help="Set a parameter of the notebook (again for more).")
+@click.option("--device-map", type=click.Path(path_type=Path), help="YAML file; sets the notebook's parameter device_map.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The executed notebook.  [default: runs/NAME-TIMESTAMP.ipynb]")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds, all cells together.")
+@click.option("-q", "--quiet", is_flag=True, help="Show no progress and nothing of what cells print.")
+def run(
+    notebook: Path, pairs: tuple[tuple[str, str], ...], device_map: Path | None, output: Path | None, timeout: float | None, quiet: bool
+) -> None:
+    """Execute NOTEBOOK with the Python that runs this, from the folder where you stand.
+
+    What its cells print appears as they run; the executed notebook is written as it goes. A parameter that the
+    notebook does not have is an error that lists those it has.
+
+    \b
+    Exit codes: 0 ok, 1 a cell failed, 2 unusable options or input, 3 time-out, 4 the kernel died,
+    130 stopped by Ctrl-C, 143 by SIGTERM.
+    """
+    try:
+        from workbench import headless, parameters
+
+        known = parameters.parameters_of(headless.read_notebook(notebook).cells, notebook)
+        if device_map is not None:
+            pairs = (*pairs, ("device_map", parameters.check_device_map(device_map)))
+        values = parameters.read_values(pairs, known, notebook)
+        target = output or headless.default_output(notebook)
+        headless.check_output(target, notebook)
+    except ConfigError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(USAGE)
+    outcome = headless.run_notebook(notebook, target, values, timeout=timeout, quiet=quiet)
+    click.echo(outcome, err=True)
+    sys.exit(outcome.exit)
+
+
+@main.command(short_help="Check this machine and installation.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+def doctor(as_json: bool, strict: bool) -> None:
+    """Check versions, devices, memory and the engine; say what to do about each finding.
+
+    Exit codes: 0 ok, 1 something is wrong (with --strict: or doubtful).
+    """
+    from workbench.doctor import examine
+
+    report = examine(lambda what: None if as_json else click.echo(f"checking {what} ...", err=True))
+    click.echo(report.json() if as_json else str(report))
+    sys.exit(report.exit_code(strict=strict))
