@@ -69,6 +69,11 @@ def test_dtypes(given, made):
     assert advantages.tolist() == [[0.5, -0.5, -0.5, 0.5]]
 
 
+def test_half_precision_rewards_keep_an_exact_mean():
+    advantages = group_advantages(torch.tensor([[1.0, 0.0, 0.0]], dtype=torch.bfloat16), normalize_std=False)
+    assert advantages[0].tolist() == pytest.approx([2 / 3, -1 / 3, -1 / 3], rel=1e-6)
+
+
 def test_no_groups():
     assert group_advantages(torch.zeros(0, 4), normalize_std=True).shape == (0, 4)
     assert informative_groups(torch.zeros(0, 4)).shape == (0,)

@@ -114,6 +114,28 @@ def test_kl_k3_never_negative_in_float32():
     assert (kl_estimate(torch.full_like(d, -1.5), -1.5 + d, "k3") >= 0).all()
 
 
+def test_kl_k3_keeps_its_digits_near_the_reference():
+    # d = 2^-13, exact in float32: k3 = d²/2 + d³/6 + ...; 1 + d + ... as a float32 has no room for it
+    logp = torch.tensor([-1.0])
+    assert kl_estimate(logp, logp + 2**-13, "k3").item() == pytest.approx(2**-27, rel=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["k1", "k2", "k3"])
+def test_kl_trains_the_policy_alone(kind):
+    logp, reference = logs(0.4, grad=True), logs(0.3, grad=True)
+    kl_estimate(logp, reference, kind).sum().backward()
+    assert logp.grad is not None
+    assert reference.grad is None
+
+
+def test_kl_k3_stays_finite():
+    logp = torch.tensor([-1000.0], requires_grad=True)
+    estimate = kl_estimate(logp, torch.tensor([0.0]), "k3")
+    estimate.sum().backward()
+    assert estimate.item() == pytest.approx(math.exp(20) - 21)
+    assert logp.grad.tolist() == [0.0]
+
+
 def test_kl_unknown_estimator():
     with pytest.raises(ConfigError, match=r"kl_estimator='k4': known are k1, k2, k3"):
         kl_estimate(logs(0.5), logs(0.5), "k4")
@@ -127,6 +149,10 @@ def test_importance_is_truncated_and_measured():
     assert weights.ratio.tolist() == pytest.approx([1.0, 5.0, 0.5])
     assert weights.weight.tolist() == pytest.approx([1.0, 2.0, 0.5])
     assert weights.truncated.tolist() == [False, True, False]
+
+
+def test_importance_at_the_cap_is_not_truncated():
+    assert importance_weight(logs(0.5), logs(0.5), cap=1.0).truncated.tolist() == [False]
 
 
 def test_importance_off_still_measures():

@@ -181,6 +181,16 @@ def test_a_failure_cancels_the_other_calls_and_lets_them_clean_up():
     assert sorted(cleaned) == [2, 4, 6]
 
 
+def test_only_the_first_of_many_failures_is_told(caplog):
+    async def fail(prompt, completion, answer):
+        raise ValueError(answer)
+
+    with pytest.raises(RewardError, match=r"row 0.*ValueError: 2"):
+        score_all(fail, ROWS)
+    gc.collect()
+    assert not caplog.records, "asyncio logs exceptions that were never retrieved"
+
+
 def test_a_sync_failure_after_async_calls_began_leaves_no_warning():
     def mixed(prompt, completion, answer):
         return raises(prompt, completion, answer) if answer == 4 else exact_later(prompt, completion, answer)
@@ -250,6 +260,7 @@ def test_stop_within_a_second_and_go_on_afterwards(fn):
         assert time.monotonic() - begin < 1.0
         scorer.fn = exact
         assert scorer.score(ROWS, should_stop=lambda: False) == [1.0, 0.0, 1.0]
+        assert time.monotonic() - begin < 1.0, "what was left behind is not waited for"
 
 
 def test_stop_makes_no_further_call():

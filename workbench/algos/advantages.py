@@ -31,7 +31,7 @@ def group_advantages(rewards_BG: Tensor, *, normalize_std: bool, eps: float = 1e
     A group without variance gives exactly 0 in every place, whatever the rounding of its mean.
     """
     rewards = _float(rewards_BG)
-    wide = rewards.double()  # the mean of G equal float32 rewards is not always that reward
+    wide = rewards.double()  # a mean in bfloat16 has three digits
     advantages = wide - wide.mean(dim=1, keepdim=True)
     if normalize_std and rewards.shape[1] > 1:
         variance = advantages.square().sum(dim=1, keepdim=True) / (rewards.shape[1] - 1)
