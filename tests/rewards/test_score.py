@@ -302,6 +302,8 @@ def test_two_threads_on_one_scorer():
         with pytest.raises(StateError, match="scoring already"):
             scorer.score(ROWS)
         other.join()
+        scorer.fn = exact
+        assert scorer.score(ROWS) == [1.0, 0.0, 1.0]
 
 
 def threads():

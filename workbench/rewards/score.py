@@ -65,7 +65,7 @@ class Scorer:
             worker = self._ready_worker()
             return worker.call(lambda: _Scoring(self, rows, prompt_indices, worker).run(), should_stop)
         finally:
-            self._lock = threading.Lock()
+            self._lock.release()
 
     def close(self) -> None:
         """End the thread. The next ``score`` starts a new one."""
