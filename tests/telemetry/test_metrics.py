@@ -35,6 +35,7 @@ def a_step(step: int, **changed: object) -> Step:
         "adapter_version": step - 1,
         "tokens_prompt": 100,
         "tokens_completion": 400,
+        "tokens_trained": 450,
         "seconds": 2.0,
         "phase_seconds": {"rollout": 0.5, "update_actor": 1.0},
     }
@@ -48,7 +49,11 @@ def test_numbers_of_a_short_run_worked_out_by_hand() -> None:
     log.emit(a_step(1, logprob_diff_max=3e-5, logprob_diff_mean=2e-6, phase_seconds={"rollout": 0.5, "update_actor": 1.0, "sync": 0.01}))
     log.emit(Sync(1, 1, "adapter", 1000, 0.004, 0.001, "aa"))
     log.emit(Memory(1.5), device="local:0")
-    log.emit(a_step(2, tokens_completion=1200, seconds=3.0, phase_seconds={"rollout": 1.5, "update_actor": 2.0, "sync": 0.03}))
+    log.emit(
+        a_step(
+            2, tokens_completion=1200, tokens_trained=1050, seconds=3.0, phase_seconds={"rollout": 1.5, "update_actor": 2.0, "sync": 0.03}
+        )
+    )
     log.emit(Sync(2, 2, "adapter", 1000, 0.006, 0.001, "bb"))
     log.emit(Memory(2.5), device="local:1")
     log.emit(Memory(2.0), device="local:0")
@@ -70,7 +75,7 @@ def test_numbers_of_a_short_run_worked_out_by_hand() -> None:
             "seconds": pytest.approx(0.005),
             "bytes": 1000,
         },
-        "tokens_per_second": {"rollout": 1600 / 2.0, "train": (500 + 1300) / 3.0},
+        "tokens_per_second": {"rollout": 1600 / 2.0, "train": (450 + 1050) / 3.0},
         "peak_memory_gib": 2.5,
     }
 
@@ -98,11 +103,11 @@ def test_one_evaluation_gives_before_and_its_own_error() -> None:
 def test_a_skipped_step_counts_for_rollout_but_not_for_training_speed() -> None:
     log = EventLog()
     log.emit(a_step(1))
-    log.emit(a_step(2, skipped=True, phase_seconds={"rollout": 0.5}))
+    log.emit(a_step(2, skipped=True, tokens_trained=0, phase_seconds={"rollout": 0.5}))
     found = metrics(log.events)
     assert found.steps == 2
     assert found.tokens_per_second.rollout == 800
-    assert found.tokens_per_second.train == 500
+    assert found.tokens_per_second.train == 450
 
 
 def test_a_step_done_again_after_a_restore_counts_once() -> None:

@@ -68,7 +68,7 @@ def one_step(log: EventLog, step: int, total: int) -> None:
             groups_without_variance=4, skipped=False, loss=0.0, kl=0.09 * risen * (1 + dice.gauss(0, 0.12)), entropy=0.4, grad_norm=0.7,
             clip_fraction=0.01, importance_mean=1.0, importance_max=1.0, importance_truncated_fraction=0.0,
             logprob_diff_max=4e-6 + 5e-6 * dice.random(), logprob_diff_mean=6e-7, learning_rate=1e-3, adapter_version=step - 1,
-            tokens_prompt=512 * 7, tokens_completion=round(512 * length), seconds=sum(phases.values()), phase_seconds=phases,
+            tokens_prompt=512 * 7, tokens_completion=round(512 * length), tokens_trained=round(470 * (7 + length)), seconds=sum(phases.values()), phase_seconds=phases,
         )
     )  # fmt: skip
     right = ["".join(sorted(digits)) for digits in DIGITS]

@@ -46,7 +46,7 @@ class SyncNumbers:
 
 @dataclass(frozen=True)
 class TokensPerSecond:
-    """``rollout``: sampled tokens over the seconds of the phase; ``train``: prompt and sampled tokens over those of update_actor."""
+    """``rollout``: sampled tokens over the seconds of the phase; ``train``: tokens that went through the update over those of update_actor."""
 
     rollout: float | None
     train: float | None
@@ -142,13 +142,10 @@ def _sync(steps: Sequence[Step], syncs: Sequence[Sync]) -> SyncNumbers:
 
 
 def _tokens_per_second(steps: Sequence[Step]) -> TokensPerSecond:
-    trained = [step for step in steps if not step.skipped]
+    trained = [step for step in steps if step.tokens_trained]
     return TokensPerSecond(
         rollout=_rate([step.tokens_completion for step in steps], [step.phase_seconds.get("rollout", 0.0) for step in steps]),
-        train=_rate(
-            [step.tokens_prompt + step.tokens_completion for step in trained],
-            [step.phase_seconds.get("update_actor", 0.0) for step in trained],
-        ),
+        train=_rate([step.tokens_trained for step in trained], [step.phase_seconds.get("update_actor", 0.0) for step in trained]),
     )
 
 

@@ -10,7 +10,7 @@ from workbench.views.palette import tint
 from workbench.views.text import columns, html_text, number, shorten, visible
 
 _CELL = "padding:2px 12px 2px 8px;vertical-align:top;"
-_NAMES = ("reward", "advantage", "tokens", "ends by", "completion")
+_NAMES = ("reward", "advantage", "tokens", "end", "completion")
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from workbench.views.report import Report
 SECONDS_BETWEEN_UPDATES = 0.25
 _HERE = Path(__file__).parent
 OVER = ("finished", "stopped", "failed", "closed")
+AT_REST = (*OVER, "paused")
 _watches: "weakref.WeakKeyDictionary[EventLog, weakref.ref[Watch]]" = weakref.WeakKeyDictionary()
 
 
@@ -42,7 +43,7 @@ class Watch(anywidget.AnyWidget):
         self._history = History()
         self._lock = threading.Lock()  # around the history: the writer feeds it, a timer reads it
         self._sending = threading.Lock()  # one update at a time, in order
-        self._drawn: tuple[object, ...] = ()
+        self._drawn = -1  # state of the curves that the front ends have
         self._feed: _Feed | None = None
         super().__init__()
         self._feed = _Feed(self, log)
@@ -64,13 +65,12 @@ class Watch(anywidget.AnyWidget):
             with self._lock:
                 history = self._history
                 head = asdict(frame(history))
-                drawn = (history.step, history.total, len(history.held_out), history.started)
-                panels = None if drawn == self._drawn else asdict(chart(history))
+                panels = asdict(chart(history)) if history.drawn != self._drawn else None
+                self._drawn = history.drawn
             with self.hold_sync():
                 self.head = head
                 if panels is not None:
                     self.chart = panels
-                    self._drawn = drawn
 
     def close(self) -> None:
         """Leave the event stream and take the view out of every output."""
@@ -93,7 +93,10 @@ class Watch(anywidget.AnyWidget):
         if bundle is None:
             return None
         data, metadata = bundle
-        return {**data, **self.report.bundle()}, metadata
+        twin = self.report.bundle()
+        if self.state not in OVER:
+            twin["text/html"] += '<div style="opacity:0.72">This is how it stood when the cell ran; run.summary() shows the end.</div>'
+        return {**data, **twin}, metadata
 
 
 class _Feed:
@@ -128,12 +131,12 @@ class _Feed:
         widget.take(event)
         if self._replayed:
             state = event.data["state"] if event.kind == "state" else ""
-            self._schedule(at_once=state in OVER)
+            self._schedule(at_once=state in AT_REST)
             if state == "closed":
                 self.leave()
 
     def _schedule(self, *, at_once: bool) -> None:
-        """See to it that what came is sent, now or with what comes until then. An end is sent at once: the kernel may end too."""
+        """See to it that what came is sent, now or with what comes until then. A rest is sent at once: the kernel may end with it."""
         with self._lock:
             if self._timer is not None and not at_once:
                 return

@@ -1,15 +1,15 @@
 """Everything beside the curves, in words: what the run does now, the numbers that matter, its latest samples."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from workbench.records import Step, mean
 from workbench.telemetry.metrics import percentile
-from workbench.views.history import History
+from workbench.views.history import LIVE, History
 from workbench.views.text import NOTHING, duration, number, shorten, size, visible
 
 SAMPLES = 4
-LIVE = ("starting", "running")
-_WAITS = {"model": "loading the model", "engine": "starting the engine", "held_out": "scoring held-out prompts"}
+_WAITS = {"model": "loading the model", "engine": "starting the engine", "held_out": "scoring held-out prompts", "warm_start": "warm start"}
 _STATUS = {
     "new": "not started yet",
     "paused": "between two steps; run.resume() goes on",
@@ -59,10 +59,11 @@ def frame(history: History) -> Frame:
     wait = history.wait
     started = history.started
     algo = str(started.algo.get("name", "")) if started else ""
+    model = started.model if started else ""
     return Frame(
         state=history.state.state,
         title=started.name if started else "run",
-        subtitle=" · ".join(part for part in (algo, started.model if started else "") if part),
+        subtitle=" · ".join(part for part in (algo, Path(model).name if model.startswith("/") else model) if part),
         count=_count(history),
         clock=_clock(history),
         status=_status(history),
@@ -98,8 +99,9 @@ def _status(history: History) -> str:
     if wait := history.wait:
         progress = wait.progress
         amount = f", {number(progress.done)} of {number(progress.total)}" if progress.total > 1 else ""
-        note = f": {progress.note}" if progress.note else ""
-        return f"{_WAITS.get(progress.what, progress.what)}{amount}{note}"
+        title = _WAITS.get(progress.what, progress.what)
+        note = f": {progress.note}" if progress.note and progress.note != title else ""
+        return f"{title}{amount}{note}"
     state = history.state.state
     if state == "running" and history.phases:
         return f"step {history.step + 1}: " + ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in history.phases)
@@ -139,18 +141,16 @@ def _held_out_fact(history: History) -> Fact:
 def _speed_fact(history: History) -> Fact:
     steps = list(history.recent)
     rollout = _rate(sum(s.tokens_completion for s in steps), _spent(steps, "rollout"))
-    trained = [step for step in steps if not step.skipped]
-    train = _rate(sum(s.tokens_prompt + s.tokens_completion for s in trained), _spent(trained, "update_actor"))
-    return Fact(
-        "Tokens per second", number(rollout), f"rollout; training {number(train)}" + (f"; last {len(steps)} steps" if steps else "")
-    )
+    trained = [step for step in steps if step.tokens_trained]
+    train = _rate(sum(step.tokens_trained for step in trained), _spent(trained, "update_actor"))
+    return Fact("Rollout, tokens/s now", number(rollout), f"training {number(train)}")
 
 
 def _difference_fact(history: History) -> Fact:
     if not history.recent:
         return Fact("Engine against trainer", NOTHING, "log-probability difference")
     average = mean([step.logprob_diff_mean for step in history.recent])
-    return Fact("Engine against trainer", number(history.diff_max), f"largest |Δ log p|; mean {number(average)}")
+    return Fact("Engine against trainer", number(history.diff_max), f"largest |Δ log p|, mean {number(average)}")
 
 
 def _weights_fact(history: History) -> Fact:

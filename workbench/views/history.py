@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from workbench.events import Event
 from workbench.records import HeldOut, Notice, Phase, Progress, RunStarted, Samples, State, Step, Sync
 
+LIVE = ("starting", "running")
 POINTS = 200  # a panel is some 250 pixels wide: more points can't be seen
 _TOPS = ("completion_tokens_max", "logprob_diff_max")  # in a bucket these keep their maximum, all others their mean
 _FIELDS = ("reward_mean", "kl", "completion_tokens_mean", "truncated_fraction", "seconds", "logprob_diff_mean", *_TOPS)
@@ -91,7 +92,7 @@ class History:
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.started: RunStarted | None = None
         self.state = State("new")
-        self.failed_in = ""  # the error text, kept when the run is closed after a failure
+        self.failed_in = ""  # the error, kept when the run is closed after it; gone when the run goes on
         self.series = Series()
         self.recent: deque[Step] = deque(maxlen=20)
         self.step = 0  # the last that ended
@@ -104,6 +105,7 @@ class History:
         self.samples: Samples | None = None
         self.phases: list[tuple[str, float]] = []  # that have ended in the step now under way
         self.notice = ""
+        self.drawn = 0  # counts the events that change the curves
         self._waits: dict[str, tuple[Progress, float]] = {}
         self._mono = 0.0
         for event in events:
@@ -129,8 +131,10 @@ class History:
             case Phase() as record:
                 self.phases.append((event.phase or "", record.seconds))
             case Step() as record:
+                self.drawn += 1
                 self._end_step(record)
             case HeldOut() as record:
+                self.drawn += 1
                 self.held_out[record.step] = record
             case Sync() as record:
                 self.syncs, self.sync = self.syncs + 1, record
@@ -141,12 +145,16 @@ class History:
 
     def _set_state(self, record: State) -> None:
         self.state = record
-        self.failed_in = record.error or self.failed_in
-        if record.state not in ("starting", "running"):
+        if record.state in LIVE:
+            self.failed_in = ""
+        else:
+            self.failed_in = record.error or self.failed_in
             self._waits.clear()
+            self.phases.clear()
 
     def _progress(self, record: Progress, mono: float) -> None:
         if record.what == "steps":
+            self.drawn += self.total != int(record.total)
             self.total = int(record.total)
             return
         _, begin = self._waits.pop(record.what, (record, mono))

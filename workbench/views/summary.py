@@ -37,7 +37,7 @@ class Summary:
         heading = f'<div style="font-weight:600;font-size:14px;margin-bottom:8px">{escape(self.heading)}</div>'
         return (
             f'<div style="max-width:960px">{heading}{failed}'
-            f'<div style="display:flex;flex-wrap:wrap;gap:16px 40px;font-size:13px">{tables}</div>{figure(self.report.png)}</div>'
+            f'<div style="display:flex;flex-wrap:wrap;gap:16px 32px;font-size:13px">{tables}</div>{figure(self.report.png)}</div>'
         )
 
     @property

@@ -28,7 +28,7 @@ def as_html(table: Table) -> str:
         "<tr>" + "".join(_cell("td", text, side) for text, side in zip(row, table.align, strict=True)) + "</tr>" for row in table.rows
     )
     return (
-        f'<div style="flex:1 1 380px"><div style="font-weight:600;margin-bottom:2px">{escape(table.title)}</div>'
+        f'<div style="flex:1 1 320px"><div style="font-weight:600;margin-bottom:2px">{escape(table.title)}</div>'
         f'<table style="border-collapse:collapse;font-size:12px;margin:0">{f"<tr>{head}</tr>" if head else ""}{body}</table></div>'
     )
 

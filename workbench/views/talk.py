@@ -29,8 +29,9 @@ class Comparison:
                 ("base", self.base, "rgba(128,138,150,0.4)"),
             )
         )
+        prompt = html_text(self.prompt, 600, breaks=True)
         return (
-            f'<div style="font-size:13px;max-width:960px"><code style="white-space:pre-wrap"><b>{html_text(self.prompt, 600, breaks=True)}</b></code>'
+            f'<div style="font-size:13px;max-width:960px"><code style="white-space:pre-wrap"><b>{prompt}</b></code>'
             f'<table style="width:100%;table-layout:fixed;border-collapse:collapse;margin-top:6px"><tr>{columns}</tr></table></div>'
         )
 
