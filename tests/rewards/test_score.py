@@ -188,7 +188,7 @@ def test_only_the_first_of_many_failures_is_told(caplog):
     with pytest.raises(RewardError, match=r"row 0.*ValueError: 2"):
         score_all(fail, ROWS)
     gc.collect()
-    assert not caplog.records, "asyncio logs exceptions that were never retrieved"
+    assert "never retrieved" not in caplog.text
 
 
 def test_a_sync_failure_after_async_calls_began_leaves_no_warning():
