@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 # Threads of OpenMP that wait by spinning slow a CPU engine down ten times as soon as anything else runs beside it.
 # Read when torch is loaded, so it has to stand here; a value of the user's own is kept.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a C++ warning at every engine start on a CPU, straight to stderr
 
 if TYPE_CHECKING:
     from workbench import algos, tasks

@@ -28,7 +28,7 @@ class Bars:
 
         bar = self._bars.get(record.what)
         if bar is None:
-            form = "{desc} {bar:24} {n:.0f}/{total:.0f} {elapsed} {postfix}"
+            form = "{desc} {bar:24} {n:.0f}/{total:.0f} {elapsed}{postfix}"
             bar = self._bars[record.what] = tqdm(total=record.total, desc=f"{TITLES.get(record.what, record.what):>10}", bar_format=form)
         bar.total, bar.n = record.total, record.done
         bar.set_postfix_str(record.note, refresh=False)

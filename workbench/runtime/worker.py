@@ -190,6 +190,8 @@ class Worker:
 
     def _cause(self, batch: Batch, sampling: Sampling) -> str:
         """A closer look at a dead canary: the worst completion, scored again by both sides at temperature 1 without cached prefixes."""
+        if not self.in_sync:
+            return f"the engine holds adapter version {self.version}, the trainer is at {self._version}: a sync is missing"
         row = max(range(len(batch.completions)), key=lambda r: self._apart(batch, r, sampling.temperature))
         prompt, completion = batch.prompt_of(row).ids, batch.completions[row]
         trainer = self._actor.score([Row(prompt, completion.ids)], 1.0)[0].tolist()

@@ -1,0 +1,69 @@
+"""Nothing of the network, and nobody's settings, in any test. The small model that engine and trainer tests share."""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["JUPYTER_PLATFORM_DIRS"] = "1"  # jupyter_core's own migration, which warns when unset
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import workbench  # noqa: F401 - sets how OpenMP waits, before torch is loaded
+
+if TYPE_CHECKING:
+    from workbench.runtime.worker import Worker
+
+CHARACTERS = "0123456789 =abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture(scope="session")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random Llama of 2 layers with grouped queries and its own tokenizer, as a checkpoint."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    vocabulary = {"<pad>": 0, "<eos>": 1} | {c: i for i, c in enumerate(CHARACTERS, 2)}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
+    core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    core.decoder = decoders.Fuse()
+    path = tmp_path_factory.mktemp("small-model")
+    PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>", pad_token="<pad>").save_pretrained(path)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        eos_token_id=1,
+        pad_token_id=0,
+        bos_token_id=None,
+        tie_word_embeddings=True,
+        dtype="float32",
+        initializer_range=0.2,  # logits that differ: a fault in an adapter has to show
+    )
+    LlamaForCausalLM(config).save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def worker(small_model: Path) -> "Iterator[Worker]":
+    """A real engine and a real trainer on the small model, started once for all the tests that ask for them."""
+    from workbench.models.lora import LoRA
+    from workbench.models.optimizer import Optimizer
+    from workbench.models.tokenizer import Tokenizer
+    from workbench.rollout.config import VLLM
+    from workbench.runtime.worker import Worker, WorkerPlan
+
+    config = VLLM(window=256, block_size=32, max_sequences=64, kv_cache_gib=0.1)
+    plan = WorkerPlan(small_model, LoRA(rank=4, alpha=8), Optimizer(learning_rate=0.02), config, "cpu", "float32", seed=0)
+    worker = Worker(plan, Tokenizer(small_model))
+    worker.open(lambda what, done, total, note: None)
+    yield worker
+    worker.close()
