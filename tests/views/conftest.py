@@ -1,6 +1,7 @@
 """A made-up run with the shape of a real one, and the choice of the tests that need a browser."""
 
 import math
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -15,13 +16,19 @@ Play = Callable[..., EventLog]
 DIGITS = ("52817", "4096", "73105", "881234")
 
 
+def chromium() -> str | None:
+    """The browser for the tests marked ``browser``: CHROMIUM, or what is installed."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return os.environ.get("CHROMIUM") or next((path for path in map(shutil.which, names) if path), None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "browser: draws in a real chromium; chosen by `-m browser`, left out where there is none")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without a chromium the browser tests are not part of the run, unless they are asked for by name: then they fail."""
-    if shutil.which("chromium") or config.getoption("markexpr"):
+    """Without a chromium the browser tests are no part of the run, unless it is asked for them (`-m browser`): then they fail."""
+    if chromium() or "browser" in config.getoption("markexpr"):
         return
     out = [item for item in items if item.get_closest_marker("browser") and Path(__file__).parent in item.path.parents]
     config.hook.pytest_deselected(items=out)
@@ -68,7 +75,8 @@ def one_step(log: EventLog, step: int, total: int) -> None:
             groups_without_variance=4, skipped=False, loss=0.0, kl=0.09 * risen * (1 + dice.gauss(0, 0.12)), entropy=0.4, grad_norm=0.7,
             clip_fraction=0.01, importance_mean=1.0, importance_max=1.0, importance_truncated_fraction=0.0,
             logprob_diff_max=4e-6 + 5e-6 * dice.random(), logprob_diff_mean=6e-7, learning_rate=1e-3, adapter_version=step - 1,
-            tokens_prompt=512 * 7, tokens_completion=round(512 * length), tokens_trained=round(470 * (7 + length)), seconds=sum(phases.values()), phase_seconds=phases,
+            tokens_prompt=512 * 7, tokens_completion=round(512 * length), tokens_trained=round(470 * (7 + length)),
+            seconds=sum(phases.values()), phase_seconds=phases,
         )
     )  # fmt: skip
     right = ["".join(sorted(digits)) for digits in DIGITS]
@@ -87,7 +95,14 @@ def end(log: EventLog, step: int) -> None:
 
 @pytest.fixture(name="play")
 def play_fixture() -> Play:
+    """Writes a made-up run; see ``play``."""
     return play
+
+
+@pytest.fixture(name="one_step")
+def one_step_fixture() -> Callable[[EventLog, int, int], None]:
+    """Writes one made-up step; see ``one_step``."""
+    return one_step
 
 
 def play(steps: int = 60, total: int = 60, *, log: EventLog | None = None, finish: bool = False) -> EventLog:

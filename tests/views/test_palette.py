@@ -1,7 +1,7 @@
 """The colours can be told apart: by people with a colour-vision deficiency, and from their background."""
 
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 
@@ -16,7 +16,7 @@ VISION = {
     "deuteranopia": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
     "tritanopia": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
 }
-BACKGROUND = {"light": "#ffffff", "dark": "#111111"}  # of JupyterLab's two themes
+BACKGROUND = {"light": "#ffffff", "dark": "#212121"}  # --jp-layout-color1 of JupyterLab's two themes
 
 
 def linear(colour: str) -> list[float]:
@@ -44,7 +44,7 @@ def distance(one: str, other: str, vision: str) -> float:
 @pytest.mark.parametrize("vision", VISION)
 @pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 def test_phases_stay_apart(colours: Mapping[str, str], vision: str) -> None:
-    stacked = min(distance(colours[a], colours[b], vision) for a, b in zip(PHASES, PHASES[1:], strict=False))
+    stacked = min(distance(colours[a], colours[b], vision) for a, b in pairwise(PHASES))
     anywhere = min(distance(colours[a], colours[b], vision) for a, b in combinations(PHASES, 2))
     assert stacked > 15
     assert anywhere > 7

@@ -46,7 +46,7 @@ class SyncNumbers:
 
 @dataclass(frozen=True)
 class TokensPerSecond:
-    """``rollout``: sampled tokens over the seconds of the phase; ``train``: tokens that went through the update over those of update_actor."""
+    """``rollout``: sampled tokens over the seconds of that phase; ``train``: tokens that went through the update over those of its."""
 
     rollout: float | None
     train: float | None

