@@ -52,18 +52,50 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def worker(small_model: Path) -> "Iterator[Worker]":
+class SharedWorker:
     """A real engine and a real trainer on the small model, started once for all the tests that ask for them."""
-    from workbench.models.lora import LoRA
-    from workbench.models.optimizer import Optimizer
-    from workbench.models.tokenizer import Tokenizer
-    from workbench.rollout.config import VLLM
-    from workbench.runtime.worker import Worker, WorkerPlan
 
-    config = VLLM(window=256, block_size=32, max_sequences=64, kv_cache_gib=0.1)
-    plan = WorkerPlan(small_model, LoRA(rank=4, alpha=8), Optimizer(learning_rate=0.02), config, "cpu", "float32", seed=0)
-    worker = Worker(plan, Tokenizer(small_model))
-    worker.open(lambda what, done, total, note: None)
-    yield worker
-    worker.close()
+    def __init__(self, model: Path) -> None:
+        self._model, self._worker = model, None
+
+    def get(self) -> "Worker":
+        """The open worker."""
+        from workbench.models.lora import LoRA
+        from workbench.models.optimizer import Optimizer
+        from workbench.models.tokenizer import Tokenizer
+        from workbench.rollout.config import VLLM
+        from workbench.runtime.worker import Worker, WorkerPlan
+
+        if self._worker is None:
+            config = VLLM(window=256, block_size=32, max_sequences=64, kv_cache_gib=0.1)
+            optimizer = Optimizer(learning_rate=0.02)
+            plan = WorkerPlan(self._model, LoRA(rank=4, alpha=8), optimizer, config, "cpu", "float32", seed=0)
+            self._worker = Worker(plan, Tokenizer(self._model))
+            self._worker.open(lambda what, done, total, note: None)
+        return self._worker
+
+    def close(self) -> None:
+        """Free the process for another engine."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+
+@pytest.fixture(scope="session")
+def shared_worker(small_model: Path) -> "Iterator[SharedWorker]":
+    """Opens the worker when the first test asks for it."""
+    shared = SharedWorker(small_model)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def worker(shared_worker: SharedWorker) -> "Worker":
+    """The shared worker."""
+    return shared_worker.get()
+
+
+@pytest.fixture(scope="module")
+def free_process(shared_worker: SharedWorker) -> None:
+    """For a module that starts an engine of its own: a process holds one."""
+    shared_worker.close()

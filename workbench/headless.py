@@ -58,7 +58,7 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
         notebook = nbformat.read(path, as_version=4)
     except OSError as error:
         raise ConfigError(f"notebook {path}", f"it can't be read ({error.strerror})", "check the path") from error
-    except (nbformat.reader.NotJSONError, nbformat.ValidationError, UnicodeDecodeError, AttributeError, KeyError) as error:
+    except (nbformat.reader.NotJSONError, nbformat.ValidationError, UnicodeDecodeError, AttributeError, KeyError, TypeError) as error:
         raise ConfigError(f"notebook {path}", f"it is no notebook ({str(error)[:80].strip()})", "open it in JupyterLab to see") from error
     language = notebook.metadata.get("kernelspec", {}).get("language", "python")
     if language != "python":
@@ -88,7 +88,7 @@ def check_output(output: Path, notebook: Path) -> None:
 def run_notebook(notebook: Path, output: Path, parameters: dict[str, Any], *, timeout: float | None = None, quiet: bool = False) -> Outcome:
     """Execute ``notebook`` into ``output``. ``timeout``: seconds for all of it. Call from the main thread (signals).
 
-    The kernel stands where the caller stands, and sees ``WORKBENCH_HEADLESS=1`` in its environment.
+    The kernel stands where the caller stands.
     """
     begin = time.monotonic()
     cells = read_notebook(notebook).cells

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -21,6 +22,7 @@ from papermill.engines import Engine as PapermillEngine
 from papermill.engines import NotebookExecutionManager
 from tqdm import tqdm
 
+QUIET = 10.0  # seconds without a line, after which a log shows how far a cell's own progress bar is
 GRACE = 15.0  # seconds that an interrupted cell has to end before its kernel is killed
 
 
@@ -34,9 +36,9 @@ class Guard:
     ``reason`` is empty, "timeout", or the signal's name; ``kernel_died`` says that it ended by itself.
     """
 
-    def __init__(self, timeout: float | None, grace: float = GRACE) -> None:
+    def __init__(self, timeout: float | None) -> None:
         self.reason, self.kernel_died, self.timeout = "", False, timeout
-        self._grace, self.group = grace, 0  # group: of the kernel's processes, 0 while it does not run
+        self.group = 0  # of the kernel's processes; 0 while it does not run
         self._timers: list[threading.Timer] = []
 
     def __enter__(self) -> "Guard":
@@ -55,7 +57,7 @@ class Guard:
             return
         self.reason = reason
         self._send(signal.SIGINT)
-        self._after(self._grace, self._send, signal.SIGKILL)
+        self._after(GRACE, self._send, signal.SIGKILL)
 
     def explain(self, code: int | None) -> tuple[str, str]:
         """Name and text of the error that the stopped cell shows; ``code``: the kernel's exit status, None while it lives."""
@@ -82,13 +84,14 @@ class Guard:
 class Screen:
     """What the terminal shows: a bar over the cells, and above it what the cells print, as they print it.
 
-    Without a terminal there is no bar, only the lines. A line that a cell rewrites with ``\\r`` stands beside the bar.
+    Without a terminal there is no bar, only the lines. A line that a cell rewrites with ``\\r``, a progress bar of its own,
+    stands beside the bar; without a terminal it is printed now and then.
     """
 
     def __init__(self, cells: int, *, quiet: bool = False) -> None:
-        self.done, self._quiet = 0, quiet
+        self.done, self._quiet, self._written = 0, quiet, time.monotonic()
         self._open = {"stdout": "", "stderr": ""}
-        look = "{desc} |{bar}| cell {n_fmt}/{total_fmt} [{elapsed}{postfix}]"
+        look = "{desc} |{bar}| {n_fmt}/{total_fmt} cells [{elapsed}{postfix}]"
         self._bar = tqdm(total=cells, file=sys.stderr, disable=True if quiet else None, bar_format=look)
         self._closing = threading.Event()
 
@@ -109,7 +112,8 @@ class Screen:
     def cell(self, source: str) -> None:
         """A cell starts."""
         first = next((line.strip() for line in source.splitlines() if line.strip()), "")
-        self._bar.set_description_str(first[:40])
+        self._bar.set_postfix_str("", refresh=False)
+        self._bar.set_description_str(first[:32])
         if self._bar.disable and not self._quiet:
             print(f"[{self.done + 1}/{self._bar.total}] {first[:100]}", file=sys.stderr, flush=True)
 
@@ -128,10 +132,13 @@ class Screen:
         *lines, self._open[name] = (self._open[name] + text).split("\n")
         for line in lines:
             self._line(line, name)
-        if self._open[name].strip():
-            self._bar.set_postfix_str(_last_rewrite(self._open[name])[:60])
+        rest = _last_rewrite(self._open[name])
+        if rest and self._bar.disable and time.monotonic() - self._written > QUIET:
+            self._line(rest, name)
+        self._bar.set_postfix_str(rest[:100])
 
     def _line(self, line: str, name: str) -> None:
+        self._written = time.monotonic()
         if not self._quiet:
             file: TextIO = sys.stdout if name == "stdout" else sys.stderr
             tqdm.write(_last_rewrite(line), file=file)
@@ -166,7 +173,7 @@ class _Client(PapermillNotebookClient):
     def execute(self, **kwargs: Any) -> NotebookNode:
         self.reset_execution_trackers()
         try:
-            with self.setup_kernel(env={**os.environ, "WORKBENCH_HEADLESS": "1"}, **kwargs):
+            with self.setup_kernel(**kwargs):
                 self.guard.group = self.km.provisioner.pgid
                 info = self.wait_for_reply(self.kc.kernel_info())
                 self.nb.metadata["language_info"] = info["content"]["language_info"]

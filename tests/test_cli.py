@@ -1,0 +1,81 @@
+"""The command line's own part: options, help, exit code 2. Runs themselves are in test_headless.py."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import pytest
+from click.testing import CliRunner
+
+from workbench.cli import main
+
+WORKBENCH = str(Path(sys.executable).parent / "workbench")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder to stand in, with a notebook n.ipynb of two parameters."""
+    cell = nbformat.v4.new_code_cell("steps = 3\ndevice_map = None", metadata={"tags": ["parameters"]})
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell, nbformat.v4.new_code_cell("print(steps, device_map)")]), tmp_path / "n.ipynb")
+    plain = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("steps = 3", metadata={"tags": ["parameters"]})])
+    nbformat.write(plain, tmp_path / "no_map.ipynb")
+    (tmp_path / "map.yaml").write_text("actor: {devices: [0]}\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_help_is_quick():
+    begin = time.perf_counter()
+    shown = subprocess.run([WORKBENCH, "--help"], capture_output=True, text=True, check=True).stdout
+    assert time.perf_counter() - begin < 1.5
+    assert "doctor" in shown
+    assert "run" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run"], "Missing argument 'NOTEBOOK'"),
+        (["run", "gone.ipynb"], "error: notebook gone.ipynb: it can't be read"),
+        (
+            ["run", "n.ipynb", "-p", "step", "9"],
+            "n.ipynb has no parameter 'step'\n  fix: write 'steps'; the parameters are:\n    steps (int, default 3)",
+        ),
+        (["run", "n.ipynb", "-p", "steps", "many"], "the parameter is int (default 3), the value is str"),
+        (["run", "n.ipynb", "-p", "steps"], "requires 2 arguments"),
+        (["run", "n.ipynb", "--timeout", "0"], "not in the range x>0"),
+        (["run", "n.ipynb", "--device-map", "gone.yaml"], "error: --device-map gone.yaml: it can't be read"),
+        (["run", "no_map.ipynb", "--device-map", "map.yaml"], "no_map.ipynb has no parameter 'device_map'"),
+        (["run", "n.ipynb", "--device-map", "map.yaml", "-p", "device_map", "x"], "device_map was given before"),
+        (["run", "n.ipynb", "-o", "n.ipynb"], "that is the notebook itself"),
+        (["dance"], "No such command 'dance'"),
+    ],
+)
+def test_unusable_input_is_exit_code_2(folder, arguments, message):
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not list(folder.glob("runs/*"))
+
+
+def test_a_device_map_reaches_the_notebook(folder):
+    done = subprocess.run(
+        [WORKBENCH, "run", "n.ipynb", "--device-map", "map.yaml", "-o", "out.ipynb"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "3 map.yaml\n"), done.stderr
+
+
+def test_quiet(folder):
+    done = subprocess.run([WORKBENCH, "run", "n.ipynb", "-q", "-o", "out.ipynb"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (0, "", 2)
+
+
+def test_doctor_as_json():
+    done = subprocess.run([WORKBENCH, "doctor", "--json"], capture_output=True, text=True, check=False)
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert checks["engine"]["status"] == "ok", checks["engine"]
+    assert set(checks["torch"]) == {"name", "status", "found", "fix"}
+    assert done.returncode == int(any(check["status"] == "error" for check in checks.values()))
