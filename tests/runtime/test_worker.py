@@ -99,7 +99,7 @@ def test_a_stale_prefix_cache_is_caught_by_the_canary_and_named(fresh: Worker, m
     fresh._version = version  # the name that a careless sync would have kept
     fresh.sync(2)
     batch = sample(fresh, 7, long)
-    with pytest.raises(SyncError, match="canary.*cause: a stale prefix cache"):
+    with pytest.raises(SyncError, match=r"canary.*cause: a stale prefix cache"):
         fresh.update(batch, None, GRPO(group_size=4), 0.02, SAMPLING, lambda: False)
 
 

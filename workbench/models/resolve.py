@@ -23,7 +23,7 @@ def check_model(model: str | Path, task: str, has_demonstrations: bool) -> str:
         if not (path / "config.json").exists():
             raise ConfigError(f"model {name!r}", "the folder has no config.json", "give a checkpoint in the format of transformers")
         return str(path)
-    if name.startswith((".", "/", "~")) or name.count("/") > 1 or not name:
+    if isinstance(model, Path) or name.startswith((".", "/", "~")) or name.count("/") > 1 or not name:
         raise ConfigError(f"model {name!r}", "no such folder", "give a checkpoint's folder, a name on the hub, or 'tiny'")
     return name
 
