@@ -4,6 +4,7 @@ Units are in the names (``seconds``, ``bytes``, ``memory_gib``); log-probabiliti
 listed in ``KINDS`` are the kinds of events and hold plain JSON values only.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -231,3 +232,12 @@ def record_from(kind: str, data: dict[str, Any]) -> Record:
 def mean(values: Sequence[float]) -> float:
     """Arithmetic mean; 0 of nothing."""
     return sum(values) / len(values) if values else 0.0
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """The ``percent``-th percentile of at least one value, linear between neighbours (as numpy does by default)."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * percent / 100
+    low = math.floor(place)
+    high = math.ceil(place)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -6,8 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from workbench.events import EventLog
-from workbench.records import EngineReady, HeldOut, Memory, Step, Sync
-from workbench.telemetry.metrics import metrics, percentile
+from workbench.records import EngineReady, HeldOut, Memory, Step, Sync, percentile
+from workbench.telemetry.metrics import metrics
 
 
 def a_step(step: int, **changed: object) -> Step:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from workbench.events import Event
-from workbench.records import PHASES, EngineReady, HeldOut, Memory, Record, Step, Sync, mean
+from workbench.records import PHASES, EngineReady, HeldOut, Memory, Record, Step, Sync, mean, percentile
 
 
 @dataclass(frozen=True)
@@ -96,15 +96,6 @@ def metrics(events: Iterable[Event]) -> Metrics:
         tokens_per_second=_tokens_per_second(done),
         peak_memory_gib=max(peaks, default=None),
     )
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """The ``percent``-th percentile of at least one value, linear between neighbours (as numpy does by default)."""
-    ordered = sorted(values)
-    place = (len(ordered) - 1) * percent / 100
-    low = math.floor(place)
-    high = math.ceil(place)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
 def _record(event: Event) -> Record | None:

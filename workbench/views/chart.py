@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from workbench.records import PHASES, HeldOut
-from workbench.telemetry.metrics import percentile
+from workbench.records import PHASES, HeldOut, percentile
 from workbench.views.history import History
 from workbench.views.scales import Axis, scale, spread, steps_axis
 from workbench.views.text import number

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.records import Step, mean
-from workbench.telemetry.metrics import percentile
+from workbench.records import Step, mean, percentile
 from workbench.views.history import LIVE, History
 from workbench.views.text import NOTHING, duration, number, shorten, size, visible
 
