@@ -132,6 +132,16 @@ def install_cpu_torch(uv, python, links):
         )
 
 
+def left_out(python):
+    """Packages that can't be built here: pycosat alone is C code without a wheel. reasoning-gym needs it for zebra_puzzles."""
+    code = "import os, sys, sysconfig; sys.exit(not os.path.exists(os.path.join(sysconfig.get_paths()['include'], 'Python.h')))"
+    compiler = any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+    if compiler and subprocess.run([str(python), "-c", code], check=False).returncode == 0:
+        return []
+    say("no C compiler, or no headers of Python: pycosat is left out, so reasoning-gym's zebra_puzzles won't run")
+    return ["pycosat"]
+
+
 def install(venv, extra):
     """Bring ``venv`` to what the lock says for ``extra``."""
     python, uv = venv / "bin" / "python", venv / "bin" / "uv"
@@ -140,6 +150,7 @@ def install(venv, extra):
         fail(f"pip could not install {pins()['uv']}", "check the network and pip's settings (pip config list)")
     # --inexact: what a user has installed beside, by `%pip install`, stays.
     sync = [str(uv), "sync", "--frozen", "--inexact", "--extra", extra, "--extra", "dev"]
+    sync += [f"--no-install-package={name}" for name in left_out(python)]
     has_torch = any((venv / "lib").glob("python*/site-packages/torch"))
     say_size(download_bytes(sync) + (TORCH_CPU_BYTES if extra == "cpu" and not has_torch else 0), venv)
     if subprocess.run(sync, check=False).returncode:

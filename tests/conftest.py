@@ -72,6 +72,7 @@ class SharedWorker:
             plan = WorkerPlan(self._model, LoRA(rank=4, alpha=8), optimizer, config, "cpu", "float32", seed=0)
             self._worker = Worker(plan, Tokenizer(self._model))
             self._worker.open(lambda what, done, total, note: None)
+            self._worker.sync(0)
         return self._worker
 
     def close(self) -> None:

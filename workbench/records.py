@@ -184,12 +184,13 @@ class Samples(Record):
 
 @dataclass(frozen=True)
 class HeldOut(Record):
-    """Greedy score on prompts that are never trained on."""
+    """Score on prompts that are never trained on: one completion each, with the same seeds every time."""
 
     step: int
     reward_mean: float
     stderr: float  # standard error of the mean
     prompts: int
+    temperature: float = 0.0  # they were answered at; 0: greedy
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from workbench.rewards import Reward, Scorer, reward_name
 from workbench.rollout.config import VLLM, Sampling
 from workbench.runtime.worker import Draw, Worker, WorkerPlan
 from workbench.tasks import Example, Task
-from workbench.telemetry.metrics import metrics
+from workbench.metrics import metrics
 
 SAMPLES = 8  # rows of every batch that go into the event stream
 ROLE_OF_PHASE = {"rollout": "rollout", "reward": "reward", "reference": "reference", "sync": "rollout"}
@@ -91,10 +91,14 @@ class Training:
         dtype = "bfloat16" if device == "cuda" else "float32"
         worker = Worker(WorkerPlan(path, plan.lora, plan.optimizer, plan.engine, device, dtype, plan.seed), Tokenizer(path))
         try:
-            self.log.emit(worker.open(self._report), role="rollout", device=plan.devices.placement["rollout"][0])
+            ready = worker.open(self._report)
+            sync = worker.sync(0)
+            worker.warm_up()
         except BaseException:
             worker.close()
             raise
+        self.log.emit(ready, role="rollout", device=plan.devices.placement["rollout"][0])
+        self.log.emit(sync, role="rollout", phase="sync")
         self.crew = Crew(worker, self.scorer, plan.algo, plan.sampling, self.should_stop)
 
     def close(self) -> None:
@@ -145,7 +149,8 @@ class Training:
         batch = Batch(prompts, tuple(self._crew.worker.rollout([p.ids for p in prompts], 1, draw, self.should_stop)))
         rewards = score(batch, self._crew)
         spread = mean([(r - mean(rewards)) ** 2 for r in rewards]) * len(rewards) / max(1, len(rewards) - 1)
-        self.log.emit(HeldOut(self.done, mean(rewards), (spread / len(rewards)) ** 0.5, len(rewards)))
+        error = (spread / len(rewards)) ** 0.5
+        self.log.emit(HeldOut(self.done, mean(rewards), error, len(rewards), draw.temperature))
         self.evaluated_at = self.done
         self._report("held_out", 1, 1, "")
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from workbench.events import EventLog
 from workbench.records import State
-from workbench.telemetry.metrics import metrics
+from workbench.metrics import metrics
 from workbench.views.summary import summary
 
 Play = Callable[..., EventLog]

@@ -65,20 +65,20 @@ class Worker:
         self._checksum = ""
 
     def open(self, report: Report) -> EngineReady:
-        """Load the base, start the engine, and warm it up (its first tokens are slow)."""
+        """Load the base and start the engine. ``sync`` and ``warm_up`` come next."""
         plan = self.plan
         began = time.monotonic()
         report("model", 0, 1, f"loading {plan.model.name}")
         self.actor = Actor(ActorPlan(plan.model, plan.lora, plan.optimizer, plan.device, plan.dtype, plan.seed))
         report("model", 1, 1, "")
-        report("engine", 0, 3, "starting vLLM")
+        report("engine", 0, 1, "starting vLLM")
         self.engine = Engine(EnginePlan(plan.model, self.tokenizer.raw, plan.lora.rank, plan.device, plan.dtype, plan.seed, plan.engine))
-        report("engine", 1, 3, "first sync")
-        self.sync(0)
-        report("engine", 2, 3, "warming up")
-        self.engine.generate([Request((0,), seed=0)] * 4, temperature=1.0, max_tokens=2)
-        report("engine", 3, 3, "")
+        report("engine", 1, 1, "")
         return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
+
+    def warm_up(self) -> None:
+        """Sample a few tokens: an engine's first ones are slow."""
+        self._engine.generate([Request((0,), seed=0)] * 4, temperature=1.0, max_tokens=2)
 
     def close(self) -> None:
         """End the engine, drop the model."""

@@ -7,7 +7,7 @@ from html import escape
 
 from workbench.events import Event
 from workbench.records import HeldOut, Step, Sync, mean
-from workbench.telemetry.metrics import Metrics, metrics
+from workbench.metrics import Metrics, metrics
 from workbench.views.report import Report, figure, report
 from workbench.views.tables import Table, as_html, as_text
 from workbench.views.text import duration, number, size
@@ -79,7 +79,8 @@ def _reward(points: Sequence[HeldOut], numbers: Metrics) -> Table:
     gain = numbers.held_out_reward
     if gain.before is not None and gain.after is not None:
         rows.append(("gain", f"{gain.after - gain.before:+.3f}", f"± {gain.stderr:.3f}", ""))
-    return Table("Held-out reward, greedy", ("", "mean", "std error", ""), tuple(rows), "<>><")
+    how = f"at temperature {points[0].temperature:g}" if points and points[0].temperature else "greedy"
+    return Table(f"Held-out reward, {how}", ("", "mean", "std error", ""), tuple(rows), "<>><")
 
 
 def _phases(steps: Sequence[Step], numbers: Metrics) -> Table:

@@ -7,7 +7,7 @@ import pytest
 
 from workbench.events import EventLog
 from workbench.records import EngineReady, HeldOut, Memory, Step, Sync, percentile
-from workbench.telemetry.metrics import metrics
+from workbench.metrics import metrics
 
 
 def a_step(step: int, **changed: object) -> Step:

@@ -13,7 +13,7 @@ from workbench.records import PHASES, EngineReady, HeldOut, Memory, Record, Step
 
 @dataclass(frozen=True)
 class HeldOutReward:
-    """Mean greedy score on the held-out prompts. ``stderr`` is that of the gain ``after - before``: sqrt(se_before^2 + se_after^2).
+    """Mean score on the held-out prompts. ``stderr`` is that of the gain ``after - before``: sqrt(se_before^2 + se_after^2).
 
     With one evaluation only, ``after`` is None and ``stderr`` belongs to ``before``.
     """
