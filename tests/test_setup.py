@@ -64,6 +64,12 @@ def pins_of(extra: str) -> dict[str, str]:
     return {need.name: str(need.specifier).removeprefix("==") for need in needs}
 
 
+def test_only_pycosat_must_be_compiled():
+    # Packages without a wheel are built by the set-up; another one with C code would need a compiler on every machine.
+    lock = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    assert {package["name"] for package in lock if "sdist" in package and not package.get("wheels")} == {"cellpylib", "pycosat", "zss"}
+
+
 def test_the_cpu_torch_finds_all_it_needs_in_the_lock():
     # It is installed with --no-deps, beside what the lock brings.
     pins = pins_of("cpu")
@@ -76,9 +82,9 @@ def test_the_cpu_torch_finds_all_it_needs_in_the_lock():
 @pytest.mark.parametrize(("file", "extra"), [("environment.yml", "gpu"), ("environment-cpu.yml", "cpu")])
 def test_conda_files_stand_for_the_lock(file, extra):
     environment = yaml.safe_load((ROOT / file).read_text())
-    python, pip, section = environment["dependencies"]
+    python, *tools, section = environment["dependencies"]
     assert python.removeprefix("python=") + ".0" in SpecifierSet(PROJECT["project"]["requires-python"])
-    assert pip == "pip"
+    assert tools == ["pip", "cxx-compiler"]
     index = [f"--extra-index-url {PINS['cpu-torch-index']}"] if extra == "cpu" else []
     assert section["pip"] == [*index, f"-c requirements/{extra}.txt", f"-e .[{extra}]"]
     assert PINS["cpu-torch"] in (ROOT / "requirements/cpu.txt").read_text().splitlines()
@@ -87,7 +93,7 @@ def test_conda_files_stand_for_the_lock(file, extra):
 @pytest.mark.parametrize(("file", "extra"), [("environment.yml", "gpu"), ("environment-cpu.yml", "cpu")])
 def test_conda_files_resolve_to_the_lock(file, extra, tmp_path):
     """A dry run of the pip section, on conda's Python; of PyTorch's own index nothing is asked, it is not always in reach."""
-    python, _, section = yaml.safe_load((ROOT / file).read_text())["dependencies"]
+    python, *_, section = yaml.safe_load((ROOT / file).read_text())["dependencies"]
     lines = [line for line in section["pip"] if not line.startswith("--extra-index-url")]
     wanted = tmp_path / "conda.requirements.txt"
     wanted.write_text("".join(line.replace("-c ", f"-c {ROOT}/").replace("-e .", f"-e {ROOT}") + "\n" for line in lines))
@@ -174,6 +180,16 @@ def test_size_of_the_download(capsys, tmp_path):
     assert 15e6 < numpy < 25e6  # a wheel of numpy
     bootstrap.say_size(numpy * 50, tmp_path)
     assert re.fullmatch(r"setup: about 0.\d GB|setup: about 1.0 GB", capsys.readouterr().out.split(" to download")[0])
+
+
+def test_without_a_compiler_pycosat_is_left_out(monkeypatch, tmp_path, capsys):
+    python = sys.executable
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert bootstrap.left_out(python) == ["pycosat"]
+    assert "no C compiler" in capsys.readouterr().out
+    fake_python(tmp_path, "gcc", "")
+    assert bootstrap.left_out(fake_python(tmp_path, "has_headers", "exit 0")) == []
+    assert bootstrap.left_out(fake_python(tmp_path, "has_none", "exit 1")) == ["pycosat"]
 
 
 def test_an_environment_that_is_not_usable(tmp_path):

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import sys
+import sysconfig
 from pathlib import Path
 
 import psutil
@@ -16,7 +18,7 @@ def examine(engine: str | None, root: Path = Path("/")) -> list[Check]:
     """All checks of the machine. ``root``: where /proc, /sys and /dev hang (tests give another)."""
     devices = gpus(engine)
     has_gpus = any(check.name.startswith("gpu ") for check in devices)
-    return [cpu(root), *devices, memory(root), shared_memory(root / "dev/shm"), ptrace(root, has_gpus), disk(Path.cwd())]
+    return [cpu(root), *devices, compiler(engine), memory(root), shared_memory(root / "dev/shm"), ptrace(root, has_gpus), disk(Path.cwd())]
 
 
 def _number(path: Path) -> float | None:
@@ -80,6 +82,19 @@ def _ask_nvml() -> tuple[list[str], int]:
         return shown, pynvml.nvmlSystemGetCudaDriverVersion()
     finally:
         pynvml.nvmlShutdown()
+
+
+def compiler(engine: str | None) -> Check:
+    """A C compiler and Python's headers: Triton compiles a launcher for every kernel of the GPU engine; the CPU one needs none."""
+    found = next((name for name in (os.environ.get("CC", ""), "cc", "gcc", "clang") if name and shutil.which(name)), None)
+    headers = (Path(sysconfig.get_paths()["include"]) / "Python.h").exists()
+    if found and headers:
+        return Check("compiler", "ok", found)
+    lacking = " and ".join([*(["C compiler"] if not found else []), *(["headers of Python"] if not headers else [])])
+    fix = f"sudo apt-get install gcc python{sys.version_info.major}.{sys.version_info.minor}-dev"
+    if engine == "vllm":
+        return Check("compiler", "error", f"no {lacking}: the engine's Triton kernels can't start", fix)
+    return Check("compiler", "ok", f"no {lacking}; only reasoning-gym's zebra_puzzles needs that here ({fix})")
 
 
 def memory(root: Path = Path("/")) -> Check:
