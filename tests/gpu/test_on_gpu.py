@@ -1,0 +1,110 @@
+"""What only a GPU can show: bfloat16 with masters, flash attention on packed rows, compiled layers, vLLM's own LoRA kernels.
+
+Run with ``make test ARGS="-m gpu"`` on a machine that has one. One engine for all.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.runtime.conftest import SAMPLING, learn, sample
+from tests.runtime.test_worker import Fault, doubled, half, stale, swapped
+from workbench.errors import Stopped, SyncError
+from workbench.models.lora import LoRA
+from workbench.models.optimizer import Optimizer
+from workbench.models.packing import Row
+from workbench.models.tokenizer import Tokenizer
+from workbench.records import Completion
+from workbench.rollout import inner
+from workbench.rollout.config import VLLM
+from workbench.rollout.engine import Request
+from workbench.runtime.worker import Worker, WorkerPlan
+
+pytestmark = pytest.mark.gpu
+
+PROMPT = (20, 26, 29, 31, 12, 7, 4, 13)
+
+
+@pytest.fixture(scope="module")
+def gpu_worker(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """The small model in bfloat16, with heads of 64 as GPU kernels like them."""
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+
+    path = tmp_path_factory.mktemp("gpu-model")
+    config = AutoConfig.from_pretrained(small_model)
+    config.hidden_size, config.head_dim = 256, 64
+    torch.manual_seed(0)
+    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(path)
+    PreTrainedTokenizerFast.from_pretrained(small_model).save_pretrained(path)
+    engine = VLLM(window=512, memory_share=0.1, max_sequences=64)
+    worker = Worker(WorkerPlan(path, LoRA(rank=4, alpha=8), Optimizer(), engine, "cuda", "bfloat16", 0), Tokenizer(path))
+    worker.open(lambda what, done, total, note: None)
+    worker.sync(0)
+    yield worker
+    worker.close()
+    assert torch.cuda.memory_allocated() < 2**30
+
+
+def test_engine_and_trainer_agree_within_bfloat16_after_updates(gpu_worker: Worker) -> None:
+    for key in range(3):
+        learn(gpu_worker, sample(gpu_worker, key))
+        gpu_worker.sync(key)
+    batch = sample(gpu_worker, 9)
+    rows = [Row(batch.prompt_of(r).ids, c.ids) for r, c in enumerate(batch.completions)]
+    trainer = torch.cat(gpu_worker.actor.score(rows, SAMPLING.temperature)).cpu()
+    engine = torch.tensor([x for c in batch.completions for x in c.logp])
+    assert (trainer - engine).abs().mean() < 0.1
+    assert gpu_worker.actor.masters.pairs  # float32 masters under bfloat16 adapters
+
+
+def test_packed_rows_are_plain_rows(gpu_worker: Worker) -> None:
+    batch = sample(gpu_worker, 10)
+    rows = [Row(batch.prompt_of(r).ids, c.ids) for r, c in enumerate(batch.completions)]
+    packed = gpu_worker.actor.score(rows, 1.0)
+    for row, seen in zip(rows, packed, strict=True):
+        alone = gpu_worker.actor.score([row], 1.0)[0]
+        torch.testing.assert_close(seen, alone, atol=0.15, rtol=0)
+        ids = torch.tensor([row.prompt + row.response], device="cuda")
+        logits = gpu_worker.actor.model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+        wanted = logits[torch.arange(len(row.prompt) - 1, len(row) - 1), torch.tensor(row.response)]
+        torch.testing.assert_close(seen, wanted, atol=0.15, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        (stale, "stale adapter"),
+        (doubled, "scaling: B is 2 times"),
+        (half, "half an adapter: 7 of 14"),
+        (swapped, "swapped layers"),
+    ],
+)
+def test_a_fault_in_the_live_slot_is_caught_and_named(
+    gpu_worker: Worker, monkeypatch: pytest.MonkeyPatch, fault: Fault, named: str
+) -> None:
+    gpu_worker._version += 1
+    gpu_worker.sync(0)
+    learn(gpu_worker, sample(gpu_worker, 20))
+    monkeypatch.setattr(inner, "push_adapter", fault)
+    with pytest.raises(SyncError, match=named):
+        gpu_worker.sync(1)
+    monkeypatch.undo()
+    gpu_worker._checksum = ""
+    gpu_worker.sync(2)
+
+
+def test_a_rollout_stops_within_a_second(gpu_worker: Worker) -> None:
+    end = time.monotonic() + 0.3
+    with pytest.raises(Stopped):
+        gpu_worker.engine.generate([Request(PROMPT)] * 64, temperature=1.0, max_tokens=480, should_stop=lambda: time.monotonic() > end)
+    assert time.monotonic() - end < 1
+
+
+def test_base_and_adapter_in_one_batch(gpu_worker: Worker) -> None:
+    def greedy(adapter: bool) -> Completion:
+        return gpu_worker.engine.generate([Request(PROMPT)], temperature=0.0, max_tokens=8, adapter=adapter)[0]
+
+    assert len(greedy(True).ids) == len(greedy(False).ids) == 8 or greedy(True).finish == "stop"
