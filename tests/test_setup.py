@@ -308,8 +308,9 @@ def test_lab_opens_the_notebooks_with_this_interpreter(lab):
     assert {"recipes", "notebooks"} <= {entry["name"] for entry in ask("/api/contents/")["content"]}
     assert ask("/api/kernelspecs")["default"] == "python3"
     ask("/api/kernels", data=b'{"name": "python3"}')
-    (kernel,) = psutil.Process(process.pid).children()
-    assert Path(kernel.cmdline()[0]) == Path(sys.executable)
+    commands = [child.cmdline() for child in psutil.Process(process.pid).children()]
+    (kernel,) = [command for command in commands if "ipykernel_launcher" in command]
+    assert Path(kernel[0]) == Path(sys.executable)
     settings = ask("/lab/api/settings/@jupyterlab/apputils-extension:notification")
     assert settings["schema"]["properties"]["fetchNews"]["default"] == "false"
     assert "--LabApp.default_url=/lab/tree/notebooks" in process.args
