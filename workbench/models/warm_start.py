@@ -186,7 +186,7 @@ def damage(folder: Path) -> str | None:
                 return f"{name} is not as it was written"
     except FileNotFoundError as error:
         return f"{Path(error.filename).name} is missing"
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         return f"{MANIFEST} can't be read: {error}"
     return None
 
