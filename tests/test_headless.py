@@ -168,8 +168,9 @@ def test_the_bar_on_a_terminal(tmp_path):
     while chunk := _read(master):
         shown += chunk
     assert process.wait() == 0
-    assert re.search(rb"import sys, time \|.*1/2 cells \[\d\d:\d\d, half done\]", shown)
+    assert re.search(rb"1/2 cells \d\d:\d\d  half done", shown)
     assert b"whole line\r\n" in shown
+    assert re.search(rb"1/2 cells \d\d:\d\d \|[^|]*\| import sys, time", shown)
     assert re.search(rb"2/2 cells", shown)
 
 

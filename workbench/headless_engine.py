@@ -85,14 +85,16 @@ class Screen:
     """What the terminal shows: a bar over the cells, and above it what the cells print, as they print it.
 
     Without a terminal there is no bar, only the lines. A line that a cell rewrites with ``\\r``, a progress bar of its own,
-    stands beside the bar; without a terminal it is printed now and then.
+    takes the place of the bar; without a terminal it is printed now and then.
     """
+
+    BAR = "{n_fmt}/{total_fmt} cells {elapsed} |{bar}| {desc}"
+    CELL_BAR = "{n_fmt}/{total_fmt} cells {elapsed}  {desc}"
 
     def __init__(self, cells: int, *, quiet: bool = False) -> None:
         self.done, self._quiet, self._written = 0, quiet, time.monotonic()
-        self._open = {"stdout": "", "stderr": ""}
-        look = "{desc} |{bar}| {n_fmt}/{total_fmt} cells [{elapsed}{postfix}]"
-        self._bar = tqdm(total=cells, file=sys.stderr, disable=True if quiet else None, bar_format=look)
+        self._open, self._first = {"stdout": "", "stderr": ""}, ""
+        self._bar = tqdm(total=cells, file=sys.stderr, disable=True if quiet else None, bar_format=self.BAR)
         self._closing = threading.Event()
 
     def __enter__(self) -> "Screen":
@@ -101,8 +103,12 @@ class Screen:
 
     def __exit__(self, *_: object) -> None:
         self._closing.set()
-        self._bar.set_postfix_str("", refresh=False)
+        self._show(self.BAR, "")
         self._bar.close()
+
+    def _show(self, look: str, text: str) -> None:
+        self._bar.bar_format = look
+        self._bar.set_description_str(text)
 
     def _tick(self) -> None:
         """The clock goes on in a cell that prints nothing."""
@@ -112,8 +118,8 @@ class Screen:
     def cell(self, source: str) -> None:
         """A cell starts."""
         first = next((line.strip() for line in source.splitlines() if line.strip()), "")
-        self._bar.set_postfix_str("", refresh=False)
-        self._bar.set_description_str(first[:32])
+        self._first = first[:40]
+        self._show(self.BAR, self._first)
         if self._bar.disable and not self._quiet:
             print(f"[{self.done + 1}/{self._bar.total}] {first[:100]}", file=sys.stderr, flush=True)
 
@@ -135,7 +141,7 @@ class Screen:
         rest = _last_rewrite(self._open[name])
         if rest and self._bar.disable and time.monotonic() - self._written > QUIET:
             self._line(rest, name)
-        self._bar.set_postfix_str(rest[:100])
+        self._show(self.CELL_BAR if rest else self.BAR, rest.strip() or self._first)
 
     def _line(self, line: str, name: str) -> None:
         self._written = time.monotonic()
