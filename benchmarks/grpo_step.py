@@ -39,7 +39,7 @@ CHARACTERS = "abcdefghijklmnopqrstuvwxyz "
 
 
 def make_model(folder: Path, shape: str) -> Path:
-    """A Qwen2 of random weights with a tokenizer of one token per letter."""
+    """A Qwen2 of random weights, with a tokenizer that reads letters and writes words."""
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -52,7 +52,9 @@ def make_model(folder: Path, shape: str) -> Path:
         torch.manual_seed(0)
         model = Qwen2ForCausalLM(config).to(dtype)
     model.save_pretrained(folder)
-    core = Tokenizer(models.WordLevel({"<pad>": 0, "<eos>": 1} | {c: i for i, c in enumerate(CHARACTERS, 2)}, unk_token="<pad>"))
+    words = ["<pad>", "<eos>", *CHARACTERS]
+    words += [f"w{i} " for i in range(len(words), config.vocab_size)]  # whatever is sampled is text
+    core = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<pad>"))
     core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     PreTrainedTokenizerFast(tokenizer_object=core, eos_token="<eos>", pad_token="<pad>").save_pretrained(folder)
     return folder

@@ -5,6 +5,7 @@ Run with ``make test ARGS="-m gpu"`` on a machine that has one. One engine for a
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,14 +64,28 @@ def test_engine_and_trainer_agree_within_bfloat16_after_updates(gpu_worker: Work
 def test_packed_rows_are_plain_rows(gpu_worker: Worker) -> None:
     batch = sample(gpu_worker, 10)
     rows = [Row(batch.prompt_of(r).ids, c.ids) for r, c in enumerate(batch.completions)]
-    packed = gpu_worker.actor.score(rows, 1.0)
-    for row, seen in zip(rows, packed, strict=True):
-        alone = gpu_worker.actor.score([row], 1.0)[0]
-        torch.testing.assert_close(seen, alone, atol=0.15, rtol=0)
+    for row, seen in zip(rows, gpu_worker.actor.score(rows, 1.0), strict=True):
         ids = torch.tensor([row.prompt + row.response], device="cuda")
-        logits = gpu_worker.actor.model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
+        with torch.compiler.set_stance("force_eager"), torch.no_grad():
+            logits = gpu_worker.actor.model(input_ids=ids, use_cache=False).logits[0].float().log_softmax(-1)
         wanted = logits[torch.arange(len(row.prompt) - 1, len(row) - 1), torch.tensor(row.response)]
         torch.testing.assert_close(seen, wanted, atol=0.15, rtol=0)
+
+
+def test_micro_batches_of_any_size_run_the_same_compiled_layers(gpu_worker: Worker) -> None:
+    from torch._dynamo.utils import counters
+
+    def update(count: int, budget: int) -> None:
+        batch = sample(gpu_worker, count)
+        gpu_worker.actor.budget = budget
+        learn(gpu_worker, replace(batch, advantages=tuple(1.0 if r < count else 0.0 for r in range(16))))
+        gpu_worker.sync(0)
+
+    update(16, 8192)
+    graphs = counters["stats"]["unique_graphs"]
+    for count, budget in ((16, 100), (7, 8192), (11, 60), (5, 150)):
+        update(count, budget)
+    assert counters["stats"]["unique_graphs"] <= graphs + 2
 
 
 @pytest.mark.parametrize(

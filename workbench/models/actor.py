@@ -16,6 +16,8 @@ from workbench.models.lora import LoRA, add_adapter, load_base
 from workbench.models.optimizer import Masters, Optimizer
 from workbench.models.packing import Packed, Row, micro_batches, pack
 
+COMPILING_PAYS = 50_000  # tokens scored at once; below, seconds of compiling would save milliseconds
+
 
 @dataclass(frozen=True)
 class ActorPlan:
@@ -63,6 +65,8 @@ class Actor:
         base = load_base(plan.model, self.device, getattr(torch, plan.dtype))
         self.model = add_adapter(base, plan.lora, plan.seed)
         if self.device.type == "cuda":
+            # the first layer's input needs no gradient; letting it have one saves compiling that layer apart
+            self.model.enable_input_require_grads()
             for layer in base.base_model.layers:
                 layer.compile(dynamic=True)
         self.masters = Masters([p for p in self.model.parameters() if p.requires_grad])
@@ -92,7 +96,9 @@ class Actor:
     ) -> list[torch.Tensor]:
         """Log-probabilities of each row's response, without gradient: one (length,) float32 tensor a row."""
         out: list[torch.Tensor] = [torch.empty(0)] * len(rows)
-        with nullcontext() if adapter else self.model.disable_adapter():  # off: the clean base, bit for bit
+        stance = "default" if sum(map(len, rows)) > COMPILING_PAYS else "force_eager"
+        off = nullcontext() if adapter else self.model.disable_adapter()  # the clean base, bit for bit
+        with torch.compiler.set_stance(stance), off:
             for packed in self._packed(rows, range(len(rows)), should_stop):
                 parts = self.logp(packed, temperature).split(packed.lengths)
                 for row, part in zip(packed.rows, parts, strict=True):

@@ -29,29 +29,34 @@ def expected(tensors: Mapping[str, torch.Tensor], scaling: float, dtype: torch.d
 def checksum(adapter: Adapter) -> str:
     """16 hex digits over names, shapes, precisions and every bit. Positions count: two swapped values change it.
 
-    Each tensor is summed on its own device, bits times a weight that depends on the place (modulo 2^64); one copy at the end.
+    The tensors of one precision are laid end to end on their device and summed, bits times a weight that depends on the place
+    (modulo 2^64): a few kernels, and one copy of one number.
     """
-    sums = [_fingerprint(tensor) for name in sorted(adapter) for tensor in adapter[name]]
-    values = torch.stack(sums).tolist() if sums else []
-    names = [(name, *((tuple(t.shape), str(t.dtype)) for t in adapter[name])) for name in sorted(adapter)]
-    return hashlib.blake2b(repr((names, values)).encode(), digest_size=8).hexdigest()
+    shapes, by_dtype = [], dict[torch.dtype, list[torch.Tensor]]()
+    for name in sorted(adapter):
+        for tensor in adapter[name]:
+            shapes.append((name, tuple(tensor.shape), str(tensor.dtype)))
+            by_dtype.setdefault(tensor.dtype, []).append(tensor.detach().reshape(-1))
+    sums = [int(_fingerprint(torch.cat(flat))) for _, flat in sorted(by_dtype.items(), key=lambda item: str(item[0]))]
+    return hashlib.blake2b(repr((shapes, sums)).encode(), digest_size=8).hexdigest()
 
 
-def _fingerprint(tensor: torch.Tensor) -> torch.Tensor:
-    bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
+def _fingerprint(flat: torch.Tensor) -> torch.Tensor:
+    bits = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()]
     # -0.0 and 0.0 are the same weight; adding 0 makes them the same bits
-    flat = (tensor.detach() + 0).contiguous().view(bits).flatten().long()
-    place = torch.arange(1, flat.numel() + 1, device=flat.device)
-    return (flat * (place * 2654435761 % 2147483647)).sum()
+    values = (flat + 0).view(bits).long()
+    place = torch.arange(1, values.numel() + 1, device=values.device)
+    return (values * (place * 2654435761 % 2147483647)).sum()
 
 
 def cut(resident: Adapter, sent: Adapter) -> tuple[dict[str, Pair], list[str]]:
     """The resident pairs in the sizes that were sent (slots are padded to a larger rank), and the modules that hold more than that."""
     ranks = {name: sent[name][0].shape[0] if name in sent else 0 for name in resident}
     pairs = {name: (a[: ranks[name]], b[:, : ranks[name]]) for name, (a, b) in resident.items()}
-    rest = [a[ranks[name] :].any() | b[:, ranks[name] :].any() for name, (a, b) in resident.items()]
+    padded = [name for name, (a, _) in resident.items() if a.shape[0] > ranks[name]]
+    rest = [resident[name][0][ranks[name] :].any() | resident[name][1][:, ranks[name] :].any() for name in padded]
     full = torch.stack(rest).tolist() if rest else []  # one copy from the device
-    return pairs, [name for name, more in zip(resident, full, strict=True) if more]
+    return pairs, [name for name, more in zip(padded, full, strict=True) if more]
 
 
 def prove(sent: Adapter, resident: Adapter, *, version: int, previous: str = "") -> str:
