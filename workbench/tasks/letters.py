@@ -34,7 +34,8 @@ def sorting(alphabet: str = string.ascii_lowercase, lengths: Mapping[int, float]
         return f"sort {''.join(letters)}=", "".join(sorted(letters, key=rank.__getitem__))
 
     def demonstrations(seed: int, count: int) -> list[tuple[str, str]]:
-        rng, pairs = Random(f"demonstrations {seed}"), []
+        rng = Random(f"demonstrations {seed}")
+        pairs: list[tuple[str, str]] = []
         while len(pairs) < count:
             prompt, answer = draw(rng)
             if not is_held_out(prompt):
