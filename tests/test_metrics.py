@@ -6,8 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from workbench.events import EventLog
-from workbench.records import EngineReady, HeldOut, Memory, Step, Sync, percentile
 from workbench.metrics import metrics
+from workbench.records import EngineReady, HeldOut, Memory, Step, Sync, percentile
 
 
 def a_step(step: int, **changed: object) -> Step:

@@ -170,7 +170,7 @@ def test_wait_raises_what_failed_in_the_thread(rested: Run) -> None:
     rested._training.scorer.fn = fails
     try:
         rested.start(2)
-        with pytest.raises(RewardError, match="prompt .*'sort .*LookupError"):
+        with pytest.raises(RewardError, match=r"prompt .*'sort .*LookupError"):
             rested.wait()
         assert rested.state == "failed"
         assert "no such word" in [e.record for e in rested.events if isinstance(e.record, State)][-1].error

@@ -87,3 +87,27 @@ def test_problems_that_another_process_cannot_draw_again_are_said_to_be_so(monke
 def test_the_package_is_loaded_only_when_asked_for() -> None:
     code = "import sys, workbench.tasks; print('reasoning_gym' in sys.modules, 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False False\n"
+
+
+def test_without_pycosat_all_tasks_but_one_are_there():
+    """It has no wheels; a machine without a compiler lacks it."""
+    program = """
+import sys
+from importlib.util import find_spec
+import workbench.tasks.gym as gym
+gym.find_spec = lambda name: None
+sys.modules.pop("pycosat", None)
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name == "pycosat":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Block())
+print(gym.reasoning_gym("chain_sum").train(0, 0, 1)[0].text != "", "pycosat" in sys.modules)
+try:
+    gym.reasoning_gym("zebra_puzzles").train(0, 0, 1)
+except Exception as error:
+    print(error)
+"""
+    seen = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "True False" in seen
+    assert "pycosat is not installed" in seen

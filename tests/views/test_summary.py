@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from workbench.events import EventLog
-from workbench.records import State
 from workbench.metrics import metrics
+from workbench.records import State
 from workbench.views.summary import summary
 
 Play = Callable[..., EventLog]

@@ -186,11 +186,10 @@ class Engine:
 
 def _start(plan: EnginePlan) -> Any:
     """Build the LLM. All arguments stand here."""
-    from vllm import LLM
-
     config, cpu = plan.config, plan.device == "cpu"
     config.check_extra(inner.known_arguments())
     if cpu:
+        inner.without_a_compiler()
         inner.quick_cpu_lora()
     kv_gib = config.kv_cache_gib or (CPU_KV_CACHE_GIB if cpu else None)
     window = config.window or min(4096, _model_window(plan.model))
@@ -207,6 +206,8 @@ def _start(plan: EnginePlan) -> Any:
         **({"enable_chunked_prefill": False} if cpu else {"async_scheduling": True}),
         **config.extra,
     }
+    from vllm import LLM
+
     try:
         return LLM(
             str(plan.model),

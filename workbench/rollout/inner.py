@@ -3,7 +3,7 @@
 Nothing else in the package may reach below vLLM's public interface. What is here, and why:
 
 - the engine runs in this process, so that adapters go in from memory;
-- starting it must leave the environment and torch's threads as they were;
+- starting it must leave the environment, torch's threads and its compiler as they were;
 - closing it must not take accelerate's process group along;
 - an adapter is put into its slot, and read back from it (the proof compares what is *resident*);
 - on CPUs, LoRA by one matrix product instead of a copy of the weights per token, and right for mixed batches.
@@ -27,8 +27,10 @@ Pair = tuple[torch.Tensor, torch.Tensor]  # lora_A (rank, in), lora_B (out, rank
 
 @contextmanager
 def untouched_process() -> Iterator[None]:
-    """Undo what starting vLLM does to its host: environment variables, ``torch.set_num_threads``, gradient mode."""
-    before = dict(os.environ)
+    """Undo what starting vLLM does to its host: environment variables, ``torch.set_num_threads``, gradient mode, the compiler's threads."""
+    from torch._inductor import config as inductor
+
+    before, compile_threads = dict(os.environ), inductor.compile_threads
     set_num_threads = torch.set_num_threads
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
@@ -43,6 +45,7 @@ def untouched_process() -> Iterator[None]:
     finally:
         torch_log.setLevel(level)
         torch.set_num_threads = set_num_threads
+        inductor.compile_threads = compile_threads  # vLLM leaves it at 1: the trainer's layers would compile three times slower
         torch.set_grad_enabled(True)
         for key in os.environ.keys() - before.keys():
             # vLLM reads its own settings again later (the identity of its groups, for one)
@@ -158,6 +161,13 @@ def shut_down(llm: Any) -> None:
 
 
 # ---------------------------------------------------------------- LoRA on a CPU
+
+
+def without_a_compiler() -> None:
+    """Let vLLM's small CPU helpers run uncompiled: with ``enforce_eager`` they are compiled all the same, and need g++ for it."""
+    from vllm.platforms import current_platform
+
+    type(current_platform).simple_compile_backend = "eager"
 
 
 def quick_cpu_lora() -> None:

@@ -1,10 +1,15 @@
 """Any procedural task of the reasoning-gym package, with its own scorer."""
 
 import os
+import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
+from importlib.util import find_spec
 from random import Random
+from types import ModuleType
 from typing import Any
 
 from workbench.errors import ConfigError
@@ -36,6 +41,27 @@ class GymAnswer:
         return str(self.entry["answer"])
 
 
+class _NoPycosat(ModuleType):
+    """Stands in for pycosat, which one task in a hundred uses: it has no wheels, and a machine without a compiler can't build it."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = "pycosat is not installed; it is built from source"
+        raise ConfigError("tasks.reasoning_gym('zebra_puzzles')", found, "install gcc and Python's headers, then: pip install pycosat")
+
+
+@contextmanager
+def _without_pycosat() -> Iterator[None]:
+    """Within: reasoning-gym can be imported, pycosat or not."""
+    if find_spec("pycosat") is not None or "pycosat" in sys.modules:
+        yield
+        return
+    sys.modules["pycosat"] = _NoPycosat("pycosat")
+    try:
+        yield
+    finally:
+        del sys.modules["pycosat"]
+
+
 def reasoning_gym(name: str, **config: Any) -> Task:
     """The task ``name`` of reasoning-gym (https://github.com/open-thought/reasoning-gym); ``config`` as that package has it.
 
@@ -44,7 +70,7 @@ def reasoning_gym(name: str, **config: Any) -> Task:
     answer that is nearly right. ``size`` is how many different problems there are (20,000); the order is the run's, so ``seed`` is refused.
     Warns of tasks whose problems a later process can't draw again. Raises ConfigError on an unknown name or config.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _without_pycosat():
         warnings.simplefilter("ignore", SyntaxWarning)  # from the source of one of its dependencies, at the first import
         from reasoning_gym import create_dataset
         from reasoning_gym.factory import DATASETS
