@@ -182,6 +182,7 @@ class Run:
             return
         if threading.current_thread() is not self._thread:
             self._resting.wait()
+            views.refresh(self._training.log)
 
     def resume(self) -> None:
         """Go on after ``pause``."""
@@ -203,6 +204,7 @@ class Run:
             except KeyboardInterrupt:
                 self.pause()
                 raise
+            views.refresh(self._training.log)
         if self.error is not None:
             raise self.error
         return self
@@ -215,6 +217,7 @@ class Run:
         with self._lock:
             self._training.close()
         self._set("closed")
+        views.refresh(self._training.log)
         self._training.log.close()
         if _open.get(self.plan.name) is self:
             del _open[self.plan.name]

@@ -81,3 +81,14 @@ def test_an_empty_batch_is_a_table_without_rows() -> None:
 def test_a_table_of_no_group_is_refused(batch: Batch) -> None:
     with pytest.raises(ConfigError, match="batch table of 0 groups"):
         BatchTable(batch, groups=0)
+
+
+def test_tensors_are_padded_on_the_right_and_grouped() -> None:
+    prompts = (Prompt("a", (5, 6), "", 0), Prompt("b", (7,), "", 1))
+    completions = tuple(Completion(ids, tuple(-float(i) for i in ids), "", "stop") for ids in ((1,), (2, 3), (4, 1, 1), (9,)))
+    tensors = BatchTable(Batch(prompts, completions, (0.0, 1.0, 2.0, 3.0), (-1.0, 1.0, -1.0, 1.0))).tensors()
+    assert tensors.ids.tolist() == [[5, 6, 1, 0], [5, 6, 2, 3], [7, 4, 1, 1], [7, 9, 0, 0]]
+    assert tensors.response.int().tolist() == [[0, 0, 1, 0], [0, 0, 1, 1], [0, 1, 1, 1], [0, 1, 0, 0]]
+    assert tensors.logp.tolist() == [[0, 0, -1, 0], [0, 0, -2, -3], [0, -4, -1, -1], [0, -9, 0, 0]]
+    assert tensors.rewards.tolist() == [[0, 1], [2, 3]]
+    assert tensors.advantages.tolist() == [[-1, 1], [-1, 1]]

@@ -3,6 +3,7 @@
 The widget library is imported only when a live view is asked for, matplotlib only when a figure is drawn.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 from workbench.events import EventLog
@@ -14,7 +15,7 @@ from workbench.views.talk import Comparison, comparison
 if TYPE_CHECKING:
     from workbench.views.curves import Watch
 
-__all__ = ["BatchTable", "Comparison", "Report", "Summary", "batch_table", "comparison", "report", "summary", "watch"]
+__all__ = ["BatchTable", "Comparison", "Report", "Summary", "batch_table", "comparison", "refresh", "report", "summary", "watch"]
 
 
 def watch(log: EventLog) -> "Watch":
@@ -22,3 +23,11 @@ def watch(log: EventLog) -> "Watch":
     from workbench.views.curves import watch as live
 
     return live(log)
+
+
+def refresh(log: EventLog) -> None:
+    """Bring what a notebook keeps of the live view up to date, where one is shown. For the main thread."""
+    if "workbench.views.curves" in sys.modules:
+        from workbench.views.curves import refresh as live
+
+        live(log)

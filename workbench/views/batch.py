@@ -3,14 +3,29 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
-from workbench.records import Batch, Completion, mean
+from workbench.records import Batch, Completion, Prompt, mean
 from workbench.views.palette import tint
 from workbench.views.text import columns, html_text, number, shorten, visible
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 _CELL = "padding:2px 12px 2px 8px;vertical-align:top;"
 _NAMES = ("reward", "advantage", "tokens", "end", "completion")
+
+
+@dataclass(frozen=True)
+class BatchTensors:
+    """A batch padded on the right: N completions, L tokens in the longest row, B prompts, G completions each."""
+
+    ids: "Tensor"  # (N, L) prompt and response; 0 where there is neither
+    response: "Tensor"  # (N, L) bool, the tokens that were sampled
+    logp: "Tensor"  # (N, L) the engine's log-probability of each sampled token, else 0
+    rewards: "Tensor"  # (B, G)
+    advantages: "Tensor"  # (B, G)
 
 
 @dataclass(frozen=True)
@@ -27,7 +42,28 @@ class BatchTable:
     def __post_init__(self) -> None:
         if self.groups < 1 or self.characters < 8:
             asked = f"a batch table of {self.groups} groups, {self.characters} characters"
-            raise ConfigError(asked, "it needs at least 1 group and 8 characters", "leave them at 8 and 160")
+            raise ConfigError(asked, "it needs at least 1 group and 8 characters", "leave them at 4 and 160")
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The batch's prompts, one a group."""
+        return self.batch.prompts
+
+    def tensors(self) -> BatchTensors:
+        """The batch as tensors."""
+        import torch
+
+        batch, groups = self.batch, (len(self.batch.prompts), self.batch.group_size)
+        rows = [(batch.prompt_of(row).ids, completion) for row, completion in enumerate(batch.completions)]
+        longest = max(len(prompt) + len(completion.ids) for prompt, completion in rows)
+        ids, logp = torch.zeros(len(rows), longest, dtype=torch.long), torch.zeros(len(rows), longest)
+        response = torch.zeros(len(rows), longest, dtype=torch.bool)
+        for row, (prompt, completion) in enumerate(rows):
+            end = len(prompt) + len(completion.ids)
+            ids[row, :end] = torch.tensor((*prompt, *completion.ids))
+            logp[row, len(prompt) : end] = torch.tensor(completion.logp)
+            response[row, len(prompt) : end] = True
+        return BatchTensors(ids, response, logp, torch.tensor(batch.rewards).view(groups), torch.tensor(batch.advantages).view(groups))
 
     @property
     def html(self) -> str:

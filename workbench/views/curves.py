@@ -46,6 +46,7 @@ class Watch(anywidget.AnyWidget):
         self._sending = threading.Lock()  # one update at a time, in order
         self._drawn = -1  # state of the curves that the front ends have
         self._feed: _Feed | None = None
+        self._outputs: list[Any] = []  # display handles
         super().__init__()
         self._feed = _Feed(self, log)
         self.update()
@@ -96,8 +97,27 @@ class Watch(anywidget.AnyWidget):
         data, metadata = bundle
         twin = self.report.bundle()
         if self.state not in OVER:
-            twin["text/html"] += '<div style="opacity:0.72">This is how it stood when the cell ran; run.summary() shows the end.</div>'
+            twin["text/html"] += '<div style="opacity:0.72">This is how it stood when it was drawn; run.summary() shows the end.</div>'
         return {**data, **twin}, metadata
+
+    def _ipython_display_(self) -> None:
+        """Show it in an output that ``refresh`` can bring up to date."""
+        from IPython.display import display
+
+        bundle = self._repr_mimebundle_()
+        if bundle is None:
+            return
+        data, metadata = bundle
+        self._outputs.append(display(data, metadata=metadata, raw=True, display_id=True))
+
+    def refresh(self) -> None:
+        """Put the static twin as of now into every output that shows the view: what stays where no widget runs.
+
+        Only from the main thread (display is not for others); from elsewhere it does nothing.
+        """
+        bundle = self._repr_mimebundle_() if threading.current_thread() is threading.main_thread() else None
+        for output in self._outputs if bundle else ():
+            output.update(bundle[0], metadata=bundle[1], raw=True)
 
 
 class _Feed:
@@ -164,3 +184,11 @@ def watch(log: EventLog) -> Watch:
         found = Watch(log)
         _watches[log] = weakref.ref(found)
     return found
+
+
+def refresh(log: EventLog) -> None:
+    """Bring the static twin in the outputs of ``log``'s live view up to date, where there is one."""
+    known = _watches.get(log)
+    found = known() if known else None
+    if found is not None and found.comm is not None:
+        found.refresh()

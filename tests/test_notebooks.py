@@ -1,0 +1,67 @@
+"""Both notebooks, executed as a user would: by the command, in their own kernels, with a few steps."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from tests.conftest import SharedWorker
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory, shared_worker: SharedWorker) -> Path:
+    """The warmed-up model, made once for the module; and no engine beside theirs."""
+    shared_worker.close()
+    return tmp_path_factory.mktemp("cache")
+
+
+def execute(notebook: str, folder: Path, cache: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "workbench", "run", str(ROOT / notebook), "-o", "out.ipynb", *options]
+    return subprocess.run(command, cwd=folder, env=os.environ | {"WORKBENCH_CACHE": str(cache)}, capture_output=True, text=True)
+
+
+def outputs(folder: Path) -> dict[str, list[Any]]:
+    """The outputs of each cell, by the cell's last line."""
+    cells = nbformat.read(folder / "out.ipynb", 4).cells
+    return {cell.source.splitlines()[-1]: cell.outputs for cell in cells if cell.cell_type == "code"}
+
+
+def kinds(cell: list[Any]) -> set[str]:
+    return {kind for output in cell for kind in output.get("data", {})}
+
+
+def test_the_quickstart_trains_and_leaves_a_readable_notebook(tmp_path: Path, cache: Path) -> None:
+    done = execute("recipes/quickstart.ipynb", tmp_path, cache, "-p", "steps", "3", "-p", "held_out", "32")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = outputs(tmp_path)
+    assert {"image/png", "text/html", "text/plain"} <= kinds(cells["run.summary()"])
+    assert "text/html" in kinds(cells["run.batch"])
+    metrics = json.loads((tmp_path / "runs" / "quickstart" / "metrics.json").read_text())
+    assert metrics["steps"] == 3
+    assert 0.15 < metrics["held_out_reward"]["before"] < 0.45
+    assert metrics["sync"]["max_logprob_diff"] < 1e-3
+    assert (tmp_path / "runs" / "quickstart" / "adapter" / "adapter_model.safetensors").exists()
+
+
+def test_the_first_lesson_runs_headless_and_its_live_view_ends_as_a_picture(tmp_path: Path, cache: Path) -> None:
+    done = execute("notebooks/01_first_run.ipynb", tmp_path, cache, "-p", "steps", "6", "-p", "pause_after", "1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = outputs(tmp_path)
+    assert {"image/png", "text/html", "text/plain"} <= kinds(cells["run.watch()"])
+    assert "step 6 of 6" in str(cells["run.watch()"])
+    assert "image/png" in kinds(cells["run.summary()"])
+    assert "metrics.json" in str(cells["sorted(path.name for path in run.path.iterdir())"])
+
+
+def test_a_map_that_cannot_be_obeyed_fails_the_run_with_its_reason(tmp_path: Path, cache: Path) -> None:
+    (tmp_path / "two.yaml").write_text("actor: {devices: [0, 1]}\n")
+    done = execute("recipes/quickstart.ipynb", tmp_path, cache, "--device-map", "two.yaml")
+    assert done.returncode == 1
+    assert "every model shares one device in this version" in done.stdout + done.stderr
