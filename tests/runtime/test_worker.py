@@ -137,3 +137,19 @@ def test_the_reference_is_the_base(fresh: Worker) -> None:
     wanted = fresh.actor.score([Row(batch.prompt_of(r).ids, c.ids) for r, c in enumerate(batch.completions)], 0.8, adapter=False)
     seen = fresh.reference(batch, 0.8, lambda: False)
     assert all(torch.equal(a, b) for a, b in zip(wanted, seen, strict=True))
+
+
+def test_the_saved_adapter_is_read_by_vllm(fresh: Worker, tmp_path: Any) -> None:
+    """From disk, by vLLM's own loader: what is resident then is what a sync puts there."""
+    from vllm.lora.request import LoRARequest
+
+    learn(fresh, sample(fresh))
+    fresh.sync(1)
+    pushed = {name: (a.clone(), b.clone()) for name, (a, b) in fresh.engine.resident().items()}
+    fresh.save_adapter(tmp_path / "adapter")
+    llm = fresh.engine._llm.llm_engine
+    llm.remove_lora(inner.ADAPTER_ID)
+    assert llm.add_lora(LoRARequest("from-disk", inner.ADAPTER_ID, str(tmp_path / "adapter")))
+    read = fresh.engine.resident()
+    assert read.keys() == pushed.keys()
+    assert all(torch.equal(x, y) for name in pushed for x, y in zip(pushed[name], read[name], strict=True))

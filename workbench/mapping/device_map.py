@@ -110,5 +110,5 @@ def _place(value: Any, asked: str) -> str:
             return str(devices)
         if isinstance(devices, list) and len(devices) == 1:
             return str(devices[0])
-        raise ConfigError(asked, f"devices: {devices!r}", ONE)
+        raise ConfigError(f"{asked}, devices: {devices!r}", ONE, "write one of them, the same for actor and rollout")
     raise ConfigError(asked, f"{value!r} is not understood in this version", "write {devices: cpu}, {devices: 0} or {share: actor}")
