@@ -32,7 +32,7 @@ def parameters() -> dict[str, Any]:
 
 def one(seed: int, recipe: dict[str, Any], folder: str) -> dict[str, Any]:
     """Warm start and GRPO of one seed."""
-    from workbench.models.tiny import ensure
+    from workbench.models.warm_start import ensure
 
     task, began = wb.tasks.sorting(), time.monotonic()
     assert task.demonstrations is not None

@@ -16,7 +16,7 @@ LEVELS = {
     2: ("rollout", "models", "reshard", "tasks", "rewards", "telemetry"),
     3: ("runtime",),
     4: ("run", "loop", "training", "folder", "console", "views"),
-    5: ("cli", "doctor", "doctor_machine", "headless", "headless_engine", "parameters", "__init__", "__main__"),
+    5: ("cli", "doctor", "headless", "__init__", "__main__"),
 }
 LEVEL = {module: level for level, modules in LEVELS.items() for module in modules}
 

@@ -36,7 +36,8 @@ def run(
     130 stopped by Ctrl-C, 143 by SIGTERM.
     """
     try:
-        from workbench import headless, parameters
+        from workbench.headless import notebook as headless
+        from workbench.headless import parameters
 
         known = parameters.parameters_of(headless.read_notebook(notebook).cells, notebook)
         if device_map is not None:

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from workbench.errors import ConfigError
-from workbench.models.tiny import Shape, ensure
-from workbench.models.warm_start import MANIFEST, Recipe, cache_folder, damage, warm_start
+from workbench.models.tiny import Shape
+from workbench.models.warm_start import MANIFEST, Recipe, cache_folder, damage, ensure, warm_start
 
 SMALL = Shape(hidden=64, layers=1, heads=2, kv_heads=1, feed_forward=64, window=16)
 RECIPE = Recipe(name="Echo!", steps=40, batch=16, learning_rate=1e-2, shape=SMALL)

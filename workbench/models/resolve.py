@@ -31,7 +31,7 @@ def check_model(model: str | Path, task: str, has_demonstrations: bool) -> str:
 def resolve_model(model: str, task: str, demonstrations: Any, report: Report) -> Path:
     """The folder of ``model``; "tiny" is built and warmed up first (once, then cached), a hub name is downloaded (once)."""
     if model == "tiny":
-        from workbench.models.tiny import ensure
+        from workbench.models.warm_start import ensure
 
         return ensure(task, demonstrations, progress=lambda done, total, note: report("warm_start", done, total, note))
     path = Path(model).expanduser()

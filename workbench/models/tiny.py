@@ -1,6 +1,6 @@
 """A model of a million and a half parameters, made on the spot: a Llama with a tokenizer of one token per character.
 
-It is an ordinary checkpoint folder, which transformers and vLLM load as any other. ``ensure`` makes it and warms it up.
+It is an ordinary checkpoint folder, which transformers and vLLM load as any other. ``warm_start.ensure`` makes it and warms it up.
 """
 
 import os
@@ -43,16 +43,6 @@ class Shape:
                 "heads are shared out evenly among kv_heads, and head_dim is a multiple of 32",
                 "write heads=6, kv_heads=2, head_dim=32",
             )
-
-
-def ensure(task: str, demonstrations: Demonstrations, seed: int = 0, progress: Report | None = None) -> Path:
-    """The folder of a tiny model warmed up on ``demonstrations``: from the cache, or made now (half a minute on two cores).
-
-    ``task`` names it; what it is made of decides whether a cached one fits. See ``warm_start`` for errors and warnings.
-    """
-    from workbench.models.warm_start import Recipe, warm_start
-
-    return warm_start(demonstrations, Recipe(name=task, seed=seed), progress=progress)
 
 
 def vocabulary(pairs: Pairs) -> tuple[str, ...]:

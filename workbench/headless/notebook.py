@@ -22,7 +22,7 @@ from papermill.exceptions import PapermillExecutionError
 from papermill.execute import execute_notebook
 
 from workbench.errors import ConfigError
-from workbench.headless_engine import Engine, Guard, KernelStartError, Screen
+from workbench.headless.kernel import Engine, Guard, KernelStartError, Screen
 
 
 class Exit(IntEnum):

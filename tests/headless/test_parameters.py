@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from workbench.errors import ConfigError
-from workbench.parameters import Parameter, check_device_map, parameters_of, read_value, read_values
+from workbench.headless.parameters import Parameter, check_device_map, parameters_of, read_value, read_values
 
 NOTEBOOK = Path("recipe.ipynb")
 SOURCE = '''

@@ -13,8 +13,8 @@ import nbformat
 import pytest
 
 from workbench.errors import ConfigError
-from workbench.headless import Exit, check_output, default_output, read_notebook, run_notebook
-from workbench.headless_engine import Guard, Screen
+from workbench.headless.kernel import Guard, Screen
+from workbench.headless.notebook import Exit, check_output, default_output, read_notebook, run_notebook
 
 PARAMETERS = "steps = 3  # how many\ndevice_map: str | None = None"
 SLEEP = "import time\nprint('asleep', flush=True)\ntime.sleep(60)"
@@ -112,7 +112,7 @@ def test_time_limit_over_all_cells(tmp_path, source):
 
 
 def test_a_cell_that_ignores_the_interrupt_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr("workbench.headless_engine.GRACE", 1.0)
+    monkeypatch.setattr("workbench.headless.kernel.GRACE", 1.0)
     source = f"import time\nwhile True:\n    {SWALLOW.replace(chr(10), chr(10) + '    ')}"
     outcome = run_notebook(notebook(tmp_path / "n.ipynb", source), tmp_path / "out.ipynb", {}, timeout=3, quiet=True)
     assert outcome.exit is Exit.TIMEOUT
@@ -182,7 +182,7 @@ def _read(terminal: int) -> bytes:
 
 
 def test_a_log_shows_a_rewritten_line_now_and_then(monkeypatch, capsys):
-    monkeypatch.setattr("workbench.headless_engine.QUIET", 0.0)
+    monkeypatch.setattr("workbench.headless.kernel.QUIET", 0.0)
     screen = Screen(1)
     screen.stream("stderr", "\r 10 %")
     screen.stream("stderr", "\r 20 %")

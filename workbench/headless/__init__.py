@@ -1,0 +1,1 @@
+"""``workbench run``: a notebook executed without a front end, over papermill."""
