@@ -1,5 +1,6 @@
 """A run's life on a real engine: one engine for the whole module, random weights, a reward that any policy can raise."""
 
+import importlib.util
 import json
 import threading
 import time
@@ -11,10 +12,11 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench.errors import ConfigError, RewardError, StateError
+from workbench.errors import ConfigError, EngineError, RewardError, StateError
 from workbench.events import read_events
 from workbench.records import HeldOut, State, Step, Sync
 from workbench.run import Run
+from workbench.run import _open as open_runs
 
 PROMPTS = [(f"sort {a}{b}=", "".join(sorted(a + b))) for a in "abcdefgh" for b in "mnopqrs"]
 
@@ -46,6 +48,13 @@ def run(free_process: None, small_model: Path, tmp_path_factory: pytest.TempPath
         pass
     yield run
     run.close()
+
+
+@pytest.fixture
+def alone(free_process: None) -> None:
+    """No engine in this process: the module's run is closed, where it is still open. For the tests at the end."""
+    for run in list(open_runs.values()):
+        run.close()
 
 
 @pytest.fixture
@@ -290,3 +299,21 @@ def until(happened: Any, seconds: float = 20) -> None:
     while not happened():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.02)
+
+
+def test_an_engine_that_does_not_fit_says_so_and_the_next_run_starts(alone: None, small_model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"window=100000\): the model has 1024 positions"):
+        next(iter(make(small_model, tmp_path, name="wide", engine=wb.VLLM(window=100_000)).train(1)))
+    big = make(small_model, tmp_path, name="big", engine=wb.VLLM(kv_cache_gib=5000))
+    with pytest.raises(EngineError, match=r"does not fit in memory .*5000.*\n.*kv_cache_gib"):
+        next(iter(big.train(1)))
+    assert big.state == "failed"
+
+
+def test_without_vllm_the_command_that_installs_it_is_named(
+    alone: None, small_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "vllm" else find(name, *rest))
+    with pytest.raises(EngineError, match=r"vLLM is not installed\n.*rl-workbench\[cpu\]"):
+        next(iter(make(small_model, tmp_path, name="none").train(1)))

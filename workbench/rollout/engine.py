@@ -192,7 +192,7 @@ def _start(plan: EnginePlan) -> Any:
         inner.without_a_compiler()
         inner.quick_cpu_lora()
     kv_gib = config.kv_cache_gib or (CPU_KV_CACHE_GIB if cpu else None)
-    window = config.window or min(4096, _model_window(plan.model))
+    window = _window(plan)
     arguments: dict[str, Any] = {
         "max_model_len": window,
         "max_num_seqs": config.max_sequences,
@@ -226,19 +226,23 @@ def _start(plan: EnginePlan) -> Any:
 
 
 def _explain(error: Exception, plan: EnginePlan, arguments: dict[str, Any]) -> EngineError:
-    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    # pydantic's first line only counts its errors
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and "validation error" not in line]
+    text = next((line for line in lines if "rror" in line), lines[0] if lines else type(error).__name__)
     asked = f"start the engine with a window of {arguments['max_model_len']} tokens on {plan.device}"
     if "memory" in str(error).lower() or isinstance(error, MemoryError):
         knob = "kv_cache_gib" if arguments.get("kv_cache_memory_bytes") else "memory_share"
-        return EngineError(
-            asked,
-            f"it does not fit in memory ({text})",
-            f"a smaller VLLM(window=...), another VLLM({knob}=...), or close what else holds memory",
-        )
+        fix = f"a smaller VLLM(window=...), another VLLM({knob}=...), or close what else holds memory"
+        return EngineError(asked, f"it does not fit in memory ({text})", fix)
     return EngineError(asked, text, "see the error above; `workbench doctor` checks versions and devices")
 
 
-def _model_window(model: Path) -> int:
+def _window(plan: EnginePlan) -> int:
+    """Tokens of prompt and completion: what was asked for, at most what the model was made for."""
     from transformers import AutoConfig
 
-    return int(getattr(AutoConfig.from_pretrained(model), "max_position_embeddings", 4096))
+    longest = int(getattr(AutoConfig.from_pretrained(plan.model), "max_position_embeddings", 4096))
+    window = plan.config.window or min(4096, longest)
+    if window > longest:
+        raise ConfigError(f"VLLM(window={window})", f"the model has {longest} positions", f"write {longest} or less")
+    return window
