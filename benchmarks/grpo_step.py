@@ -69,6 +69,8 @@ def measure(arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
     """Run the steps and take medians over all but the first ``arguments.skip``."""
     from random import Random
 
+    import torch
+
     rng = Random(0)
     texts = ["".join(rng.choice(CHARACTERS) for _ in range(arguments.prompt_tokens)) for _ in range(1024)]
     run = wb.Run(
@@ -111,7 +113,7 @@ def measure(arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
         "stop_seconds": time_to_stop(run),
     }
     run.close()
-    return figures
+    return figures | {"memory_after_close_gib": torch.cuda.memory_allocated() / 2**30 if torch.cuda.is_available() else None}
 
 
 def time_to_stop(run: wb.Run) -> float:

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import workbench as wb
 from workbench.errors import ConfigError, EngineError, RewardError, StateError
 from workbench.events import read_events
 from workbench.records import HeldOut, State, Step, Sync
+from workbench.rollout import inner
 from workbench.run import Run
 from workbench.run import _open as open_runs
 
@@ -244,8 +246,12 @@ def test_a_run_of_no_steps_is_refused(rested: Run, steps: int) -> None:
 
 def test_the_same_seed_is_the_same_run_and_close_gives_the_engine_back(run: Run, small_model: Path, tmp_path: Path) -> None:
     """Last: it closes the module's run. On a CPU, every completion has a seed of its own."""
+    crew = run._training.crew
+    held = [weakref.ref(inner.runner(crew.worker.engine._llm)), weakref.ref(crew.worker.actor.model)]
+    del crew
     run.close()
     run.close()
+    assert [part() for part in held] == [None, None]
     assert run.state == "closed"
     with pytest.raises(StateError, match=r"closed.*\n.*new Run"):
         run.generate("sort ab=")

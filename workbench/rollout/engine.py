@@ -155,11 +155,9 @@ class Engine:
     def close(self) -> None:
         """End the engine and free its memory. A second call does nothing."""
         if self._llm is not None:
-            llm, self._llm = self._llm, None
-            inner.shut_down(llm)
-            del llm
-            if self.plan.device == "cuda":
-                torch.cuda.empty_cache()
+            inner.shut_down(self._llm)
+            self._llm = None
+            inner.free(self.plan.device)
 
     def _adapter_request(self) -> Any:
         from vllm.lora.request import LoRARequest

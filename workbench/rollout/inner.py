@@ -140,12 +140,14 @@ def adapter_dtype(llm: Any) -> torch.dtype:
 
 
 def shut_down(llm: Any) -> None:
-    """End the engine and give its memory back, without destroying a default process group that isn't the engine's alone.
+    """End the engine without destroying a default process group that isn't the engine's alone. ``free`` comes next.
 
     ``cleanup_dist_env_and_memory`` ends with ``destroy_process_group()``: accelerate and torch would lose theirs.
     """
     import torch.distributed as dist
 
+    _unpin(runner(llm).model)
+    caches = list(getattr(runner(llm), "kv_caches", ()))
     destroy = dist.destroy_process_group
 
     def keep_default(group: Any = None) -> None:
@@ -157,7 +159,25 @@ def shut_down(llm: Any) -> None:
         llm.llm_engine.engine_core.shutdown()
     finally:
         dist.destroy_process_group = destroy
+    for cache in caches:  # the largest part, free from now on whoever still holds a view of it
+        cache.untyped_storage().resize_(0)
+
+
+def _unpin(model: torch.nn.Module) -> None:
+    """Remove the compiled model's bytecode hooks, which keep it alive as long as the process (vLLM 0.32 does it itself)."""
+    from torch._dynamo import convert_frame
+
+    parts = {id(module) for module in model.modules()}
+    for key, hook in list(convert_frame._bytecode_hooks.items()):
+        if id(getattr(hook, "__self__", None)) in parts:
+            del convert_frame._bytecode_hooks[key]
+
+
+def free(device: str) -> None:
+    """Collect what nobody refers to any more; the engine's parts are full of cycles. Call it once the last reference is gone."""
     gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
 
 
 # ---------------------------------------------------------------- LoRA on a CPU

@@ -82,11 +82,9 @@ class Worker:
 
     def close(self) -> None:
         """End the engine, drop the model."""
-        if self.engine is not None:
-            self.engine.close()
-        self.engine = self.actor = None
-        if self.plan.device == "cuda":
-            torch.cuda.empty_cache()
+        engine, self.engine, self.actor = self.engine, None, None
+        if engine is not None:
+            engine.close()
 
     # ------------------------------------------------------------ phases
 
