@@ -140,6 +140,20 @@ def test_pause_rests_between_two_steps_and_resume_goes_on(rested: Run) -> None:
     assert rested.state == "running"
 
 
+def test_resume_and_wait_say_so_where_no_thread_rests(rested: Run) -> None:
+    for _ in rested.train(5):
+        break
+    with pytest.raises(StateError, match=r"no thread of this run rests \(paused.*\n.*train\(n\) or start\(n\)"):
+        rested.resume()
+
+
+def test_wait_until_a_step(rested: Run) -> None:
+    done = len(rested.steps)
+    rested.start(50).wait(until_step=done + 2)
+    assert rested.state == "running"
+    assert done + 2 <= len(rested.steps) <= done + 4
+
+
 def test_stop_ends_a_long_rollout_within_a_second(rested: Run) -> None:
     rested.plan, plan = rested.plan, rested.plan
     crew = rested._training.crew
@@ -216,7 +230,7 @@ def test_views_of_a_live_run(rested: Run) -> None:
 
 
 def test_generate_falls_between_two_steps_of_a_running_thread(rested: Run) -> None:
-    rested.start(50)
+    rested.start(2000)
     until(lambda: rested.state == "running")
     answers = [rested.generate("sort ab=") for _ in range(3)]
     assert all(answer.prompt == "sort ab=" for answer in answers)
@@ -281,7 +295,7 @@ def test_a_name_that_is_no_folder_is_refused(small_model: Path, tmp_path: Path) 
 
 
 def test_what_is_no_task_is_refused() -> None:
-    with pytest.raises(ConfigError, match="that is no task"):
+    with pytest.raises(ConfigError, match=r"task='sorting': that is a str\n.*wb\.tasks"):
         Run(task="sorting")
 
 
@@ -292,6 +306,51 @@ def test_an_unknown_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"hub gave nothing \(HF_HUB_OFFLINE is set\)"):
         next(iter(run.train(1)))
     assert run.state == "failed"
+
+
+def test_other_libraries_names_lead_to_ours(small_model: Path, tmp_path: Path) -> None:
+    for mistake, right in (
+        (lambda: wb.Optimizer(lr=1e-3), "learning_rate"),
+        (lambda: wb.LoRA(r=8), "rank"),
+        (lambda: wb.GRPO(num_generations=8), "group_size"),
+        (lambda: wb.GRPO(beta=0.1), "kl"),
+        (lambda: wb.Sampling(max_new_tokens=8), "max_tokens"),
+        (lambda: wb.VLLM(max_model_len=8), "window"),
+        (lambda: make(small_model, tmp_path, rewards=likes_a), "reward"),
+        (lambda: wb.Sampling(temprature=1.0), "temperature"),
+    ):
+        with pytest.raises(ConfigError, match=rf"fix: write {right}="):
+            mistake()
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"held_out": -1}, "held_out=-1"),
+        ({"seed": "x"}, "seed='x'"),
+        ({"lora": {"rank": 4}}, r"lora=.*\n.*wb\.LoRA"),
+        ({"devices": "0"}, "torch sees no GPU here"),
+        ({"devices": "cuda:0"}, "No such file|no device"),
+    ],
+)
+def test_values_of_the_wrong_kind_are_refused_when_written(small_model: Path, tmp_path: Path, changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        make(small_model, tmp_path, **changes)
+    assert list(tmp_path.iterdir()) == []  # nothing is left of a run that never was
+
+
+def test_learning_rates_as_text_are_refused() -> None:
+    with pytest.raises(ConfigError, match="that is a str"):
+        wb.Optimizer(learning_rate="1e-3")
+
+
+def test_waiting_for_nothing_is_refused(small_model: Path, tmp_path: Path) -> None:
+    run = make(small_model, tmp_path, name="idle")
+    with pytest.raises(StateError, match="nothing was started"):
+        run.wait()
+    with pytest.raises(StateError, match="made when the run starts"):
+        _ = run.path
+    run.close()
 
 
 def test_a_group_of_one_is_refused() -> None:

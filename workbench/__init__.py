@@ -2,10 +2,12 @@
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 # Threads of OpenMP that wait by spinning slow a CPU engine down ten times as soon as anything else runs beside it.
 # Read when torch is loaded, so it has to stand here; a value of the user's own is kept.
+TORCH_CAME_FIRST = "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a C++ warning at every engine start on a CPU, straight to stderr
 
@@ -33,6 +35,7 @@ _HOMES = {
     "WorkbenchError": "workbench.errors",
 }
 _ROOMS = ("algos", "tasks")
+__version__ = "0.1.0"
 
 __all__ = ["GRPO", "VLLM", "DeviceMap", "DrGRPO", "LoRA", "Optimizer", "Role", "Run", "Sampling", "WorkbenchError", "algos", "tasks"]
 

@@ -2,9 +2,8 @@
 
 import queue
 import sys
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,6 +19,9 @@ class Bars:
     def __init__(self) -> None:
         self._bars: dict[str, Any] = {}
         self._finished: tuple[str, float] | None = None  # the last bar that came to its end
+        # into a file or a pipe, every refresh is one more line; notebooks and terminals draw over the last one
+        self._pause = 0.0 if sys.stdout.isatty() or "ipykernel" in sys.modules else 10.0
+        self._drawn = -self._pause
 
     def show(self, event: Event) -> None:
         """Draw ``event`` if it is progress."""
@@ -38,9 +40,12 @@ class Bars:
             bar = self._bars[record.what] = tqdm(total=record.total, desc=title, bar_format=form, file=sys.stdout)
         bar.total, bar.n = record.total, record.done
         bar.set_postfix_str(record.note, refresh=False)
-        bar.refresh()
         self._finished = None
-        if record.done >= record.total:
+        if record.done < record.total:
+            if time.monotonic() - self._drawn >= self._pause:
+                bar.refresh()
+                self._drawn = time.monotonic()
+        else:
             bar.close()
             del self._bars[record.what]
             self._finished = (record.what, record.total)
@@ -64,14 +69,14 @@ def progress(log: EventLog) -> Iterator[None]:
         bars.close()
 
 
-def follow(log: EventLog, thread: threading.Thread, timeout: float | None) -> None:
-    """Wait for ``thread`` (at most ``timeout`` seconds) and draw, here, the progress that it records."""
+def follow(log: EventLog, goes_on: Callable[[], bool], timeout: float | None) -> None:
+    """While ``goes_on()``, at most ``timeout`` seconds: draw here the progress that another thread records."""
     bars, waiting = Bars(), queue.SimpleQueue[Event]()
     leave = log.subscribe(waiting.put, replay=False)
     end = None if timeout is None else time.monotonic() + timeout
     try:
-        while thread.is_alive() and (end is None or time.monotonic() < end):
-            thread.join(0.1)
+        while goes_on() and (end is None or time.monotonic() < end):
+            time.sleep(0.05)
             while not waiting.empty():
                 bars.show(waiting.get())
     finally:

@@ -3,6 +3,14 @@
 Every error of the package carries three sentences: what was *asked*, what was *found*, and the *fix*.
 """
 
+import functools
+import inspect
+from collections.abc import Callable
+from difflib import get_close_matches
+from typing import Any, TypeVar
+
+Class = TypeVar("Class", bound=type)
+
 
 class WorkbenchError(Exception):
     """An error with what was asked, what is true instead, and what to do about it."""
@@ -37,3 +45,32 @@ class SyncError(WorkbenchError, RuntimeError):
 
 class Stopped(Exception):  # noqa: N818 - a signal, not a fault
     """Raised inside a step when the user asked to stop; the step is dropped, the run is intact."""
+
+
+def spelled(**elsewhere: str) -> Callable[[Class], Class]:
+    """Class decorator: an unknown keyword is a ConfigError that names the right one. ``elsewhere``: other libraries' names for ours."""
+
+    def decorate(cls: Class) -> Class:
+        init = cls.__init__  # type: ignore[misc]
+        known = [name for name in inspect.signature(init).parameters if name != "self"]
+
+        @functools.wraps(init)
+        def checked(self: Any, *values: Any, **named: Any) -> None:
+            for name in named.keys() - set(known):
+                near = [elsewhere[name]] if name in elsewhere else get_close_matches(name, known, n=1)
+                fix = f"write {near[0]}=..." if near else "use one of these"
+                raise ConfigError(f"{cls.__name__}({name}=...)", f"it takes {', '.join(known)}", fix)
+            init(self, *values, **named)
+
+        cls.__init__ = checked  # type: ignore[misc]
+        return cls
+
+    return decorate
+
+
+def check_kind(name: str, value: object, kind: type, example: str) -> None:
+    """Raise ConfigError unless ``value`` is a ``kind`` (a bool is no number)."""
+    numeric = kind in (int, float)
+    fits = isinstance(value, int | float if kind is float else kind) and not (numeric and isinstance(value, bool))
+    if not fits:
+        raise ConfigError(f"{name}={value!r}", f"that is a {type(value).__name__}", f"give {example}")

@@ -55,12 +55,23 @@ class EventLog:
         self.node = node
         self.events: list[Event] = []
 
+    def write_to(self, path: Path) -> None:
+        """From now on to ``path`` too, with what happened so far. For a run whose folder is made when it starts."""
+        with self._lock:
+            if self._file is None:
+                self._file = open(path, "a", buffering=1, encoding="utf-8")
+                for event in self.events:
+                    self._write(event)
+
+    def _write(self, event: "Event") -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(asdict(event), allow_nan=True) + "\n")
+
     def emit(self, record: Record, *, role: str | None = None, phase: str | None = None, device: str | None = None) -> Event:
         """Append ``record`` and return its event."""
         with self._lock:
             event = Event(len(self.events), time.time(), time.monotonic(), self.node, device, role, phase, kind_of(record), asdict(record))
-            if self._file is not None:
-                self._file.write(json.dumps(asdict(event), allow_nan=True) + "\n")
+            self._write(event)
             self.events.append(event)
             for listen in tuple(self._listeners):
                 listen(event)

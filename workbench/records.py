@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any
 
 from workbench.errors import ConfigError
 
@@ -163,11 +163,10 @@ class Step(Record):
     phase_seconds: dict[str, float] = field(default_factory=dict)
     tokens_trained: int = 0  # that went through the update, prompts included; completions without an advantage are left out
 
-    LEGEND: ClassVar[str] = "reward_mean kl completion_tokens_mean seconds"
-
     def __str__(self) -> str:
         learnt = f"reward {self.reward_mean:.3f}  kl {self.kl:.4f}"
-        return f"step {self.step}: {learnt}  tokens {self.completion_tokens_mean:.1f}  {self.seconds:.2f} s"
+        skipped = "  skipped: no group has a variance" if self.skipped else ""
+        return f"step {self.step}: {learnt}  tokens {self.completion_tokens_mean:.1f}  {self.seconds:.2f} s{skipped}"
 
 
 @dataclass(frozen=True)

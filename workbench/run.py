@@ -5,15 +5,17 @@ lock, so a ``generate`` from a notebook cell falls between two steps.
 """
 
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import workbench
 from workbench import console, views
 from workbench.algos import GRPO, Algorithm, check_algorithm
-from workbench.errors import ConfigError, StateError, Stopped
-from workbench.events import Event
+from workbench.errors import ConfigError, StateError, Stopped, check_kind, spelled
+from workbench.look import Look
 from workbench.mapping import DeviceMap
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
@@ -25,14 +27,15 @@ from workbench.tasks import Task
 from workbench.training import RunPlan, Training
 
 if TYPE_CHECKING:
-    from workbench.views import BatchTable, Comparison, Summary
+    from workbench.views import Comparison
 
 BUSY = ("starting", "running", "paused")
 
 _open: "weakref.WeakValueDictionary[str, Run]" = weakref.WeakValueDictionary()
 
 
-class Run:
+@spelled(rewards="reward", reward_funcs="reward", algorithm="algo", dataset="task", peft_config="lora", vllm="engine", output_dir="folder")
+class Run(Look):
     """Trains a LoRA actor on rollouts from vLLM.
 
     ``devices``: a DeviceMap, a file, a mapping, or None (the first GPU, else the CPU). ``model``: a folder, a hub name, or "tiny".
@@ -59,12 +62,11 @@ class Run:
         seed: int = 0,
         folder: str | Path = "runs",
     ) -> None:
-        if not isinstance(task, Task):
-            raise ConfigError(f"task={task!r}", "that is no task", "use wb.tasks.sorting(), reasoning_gym(...) or from_list(...)")
+        check_kind("task", task, Task, "wb.tasks.sorting(), reasoning_gym(...) or from_list(...)")
         plan = RunPlan(
             devices=DeviceMap.load(devices),
             task=task,
-            model=check_model(model, task.name, task.demonstrations is not None),
+            model=check_model(model, task),
             algo=check_algorithm(GRPO() if algo is None else algo),
             reward=reward or task.scorer,
             lora=lora or LoRA(),
@@ -90,6 +92,8 @@ class Run:
         _open[name] = self
         if plan.devices.device == "cuda":
             self._training.log.emit(Notice("all roles run in this process: the GPU's memory is fully back only when it ends"))
+        elif workbench.TORCH_CAME_FIRST:
+            warnings.warn("torch was imported before workbench: on a busy CPU the engine may run ten times slower", stacklevel=3)
 
     # ------------------------------------------------------------ training
 
@@ -177,7 +181,7 @@ class Run:
     def pause(self) -> None:
         """Rest after the step in progress; returns when the run rests. Nothing to do where nothing runs."""
         self._go.clear()
-        if self._thread is None or not self._thread.is_alive():
+        if not self._is_alive:
             self._go.set()
             return
         if threading.current_thread() is not self._thread:
@@ -185,7 +189,10 @@ class Run:
             views.refresh(self._training.log)
 
     def resume(self) -> None:
-        """Go on after ``pause``."""
+        """Go on after ``pause``. Raises StateError where no thread rests: after a loop was left, ``train`` or ``start`` goes on."""
+        if not self._is_alive:
+            found = f"no thread of this run rests ({self.state}, {self._training.done} steps)"
+            raise StateError("run.resume", found, "train(n) or start(n) to make n more steps")
         self._go.set()
 
     def stop(self) -> None:
@@ -196,11 +203,18 @@ class Run:
             thread.join()
         self._go.set()
 
-    def wait(self, timeout: float | None = None) -> "Run":
-        """Wait until the thread is done, with a progress bar, and raise what failed in it. An interrupt pauses the run."""
+    def wait(self, timeout: float | None = None, *, until_step: int | None = None) -> "Run":
+        """Wait until the thread is done, with a progress bar, and raise what failed in it. An interrupt pauses the run.
+
+        ``timeout``: seconds at most. ``until_step``: only until that step is made.
+        """
+        if self.state == "new":
+            raise StateError("run.wait", "nothing was started", "start(n) first")
         if self._thread is not None:
             try:
-                console.follow(self._training.log, self._thread, timeout)
+                console.follow(
+                    self._training.log, lambda: self._is_alive and (until_step is None or self._training.done < until_step), timeout
+                )
             except KeyboardInterrupt:
                 self.pause()
                 raise
@@ -233,6 +247,10 @@ class Run:
     def generate(self, prompt: str, *, temperature: float = 0.0, max_tokens: int | None = None) -> "Comparison":
         """What the trained policy says to ``prompt``, beside the base. Greedy unless told otherwise; waits for a step in progress."""
         self._check_open("generate")
+        if not isinstance(prompt, str) or not prompt:
+            raise ConfigError(
+                f"run.generate({prompt!r})", "a prompt is one text that is not empty", "give a str; call it once for each prompt"
+            )
         longest = max_tokens or self.plan.sampling.max_tokens
         with self._lock:
             self._training.open()
@@ -246,38 +264,9 @@ class Run:
             self._training.open()
             self._training.evaluate()
 
-    def watch(self) -> Any:
-        """A live view of the run, as a cell's last line: reward, KL, lengths, time per phase, samples."""
-        return views.watch(self._training.log)
-
-    def summary(self) -> "Summary":
-        """The run in numbers and curves: reward before and after, time per phase, the proof of every sync."""
-        return views.summary(self.events)
-
-    @property
-    def batch(self) -> "BatchTable":
-        """The last step's batch, as a table. Raises StateError before the first step."""
-        if self._training.batch is None:
-            raise StateError("run.batch", "no step has been made yet", "train first")
-        return views.batch_table(self._training.batch)
-
-    @property
-    def steps(self) -> list[Step]:
-        """The record of every step so far."""
-        return [event.record for event in self.events if event.kind == "step"]  # type: ignore[misc]
-
-    @property
-    def events(self) -> list[Event]:
-        """Everything that happened, in order."""
-        return list(self._training.log.events)
-
-    @property
-    def path(self) -> Path:
-        """The run's folder: events.jsonl, metrics.json, adapter/, placement.json."""
-        return self._training.folder.path
-
     def __repr__(self) -> str:
-        return f"Run({self.plan.name!r}, {self.state}, {self._training.done} steps, {self.path})"
+        where = self._training.folder.path
+        return f"Run({self.plan.name!r}, {self.state}, {self._training.done} steps{f', {where}' if where else ''})"
 
     # ------------------------------------------------------------ inside
 
@@ -286,13 +275,21 @@ class Run:
             self.state = state
             self._training.log.emit(State(state, error))
 
+    def _has_made(self, step: int | None) -> bool:
+        return step is not None and self._training.done >= step
+
+    @property
+    def _is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def _check_open(self, call: str) -> None:
         if self.state == "closed":
             raise StateError(f"run.{call}", "the run is closed", "make a new Run")
 
     def _check_idle(self, call: str, steps: int) -> None:
         self._check_open(call)
+        check_kind(f"run.{call}: steps", steps, int, "a number of steps")
         if steps < 1:
             raise ConfigError(f"run.{call}({steps})", "a run has at least one step", "give the number of steps to train")
-        if self._iterating or (self._thread is not None and self._thread.is_alive()):
+        if self._iterating or self._is_alive:
             raise StateError(f"run.{call}", f"this run trains already ({self.state})", "wait(), stop(), or resume() it")

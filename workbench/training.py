@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.algos import Algorithm
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, check_kind
 from workbench.events import EventLog
 from workbench.folder import RunFolder
 from workbench.loop import Crew, score, train_step
@@ -47,6 +47,15 @@ class RunPlan:
     seed: int
     folder: Path
 
+    def __post_init__(self) -> None:
+        for name, kind in (("lora", LoRA), ("sampling", Sampling), ("optimizer", Optimizer), ("engine", VLLM)):
+            check_kind(name, getattr(self, name), kind, f"wb.{kind.__name__}(...)")
+        check_kind("seed", self.seed, int, "a whole number")
+        check_kind("held_out", self.held_out, int, "a number of prompts, 0 for none")
+        if self.held_out < 0:
+            raise ConfigError(f"held_out={self.held_out}", "that is no number of prompts", "give 0 for none")
+        self.devices.check_present()
+
     def settings(self) -> dict[str, Any]:
         """The plan as plain values, for the first event."""
         parts = {"lora": self.lora, "sampling": self.sampling, "optimizer": self.optimizer, "engine": self.engine}
@@ -60,7 +69,7 @@ class Training:
     def __init__(self, plan: RunPlan, should_stop: Callable[[], bool]) -> None:
         self.plan, self.should_stop = plan, should_stop
         self.folder = RunFolder(plan.folder, plan.name)
-        self.log = EventLog(self.folder.path / "events.jsonl")
+        self.log = EventLog()
         self.scorer = Scorer(plan.reward)
         self.crew: Crew | None = None
         self.done = 0  # steps
@@ -68,7 +77,7 @@ class Training:
         self.evaluated_at: int | None = None  # the step of the last held-out score
         self.log.emit(
             RunStarted(
-                name=self.folder.path.name,
+                name=plan.name,
                 model=plan.model,
                 algo={"name": type(plan.algo).__name__, **_fields(plan.algo)},
                 settings=plan.settings(),
@@ -79,7 +88,6 @@ class Training:
                 seed=plan.seed,
             )
         )
-        self.folder.write_json("placement.json", plan.devices.placement)
 
     # ------------------------------------------------------------ open and close
 
@@ -88,6 +96,8 @@ class Training:
         if self.crew is not None:
             return
         plan = self.plan
+        self.log.write_to(self.folder.make() / "events.jsonl")
+        self.folder.write_json("placement.json", plan.devices.placement)
         path = resolve_model(plan.model, plan.task.name, plan.task.demonstrations, self._report)
         device = plan.devices.device
         dtype = "bfloat16" if device == "cuda" else "float32"
@@ -164,6 +174,8 @@ class Training:
 
     def save(self) -> None:
         """Write the adapter and ``metrics.json``."""
+        if self.folder.path is None:
+            return
         if self.crew is not None and self.done:
             self.folder.write("adapter", self.crew.worker.save_adapter)
         self.folder.write_json("metrics.json", asdict(metrics(self.log.events)))

@@ -48,6 +48,8 @@ def test_a_map_is_itself_and_nothing_is_found_out() -> None:
         ({"actor": {"devices": [0, 1]}}, r"devices: \[0, 1\].*one device"),
         ({"actor": "0-3"}, "one device"),
         ({"actor": "0", "rollout": "1"}, "rollout: '1' beside actor: '0'"),
+        ({"actor": "1"}, r"first visible GPU\n.*CUDA_VISIBLE_DEVICES=1"),
+        ({"actor": "cuda:0"}, "that is no device"),
         ({"actor": "cpu", "critic": "share:actor"}, "no algorithm of this version has one"),
         ({"aktor": "cpu"}, r"role 'aktor'.*\n.*write 'actor'"),
         ({"actor": "cpu", "reference": "cpu"}, "adapter off"),

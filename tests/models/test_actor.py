@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import workbench as wb
 from workbench.algos import GRPO, DrGRPO
 from workbench.errors import ConfigError, Stopped
 from workbench.models.actor import Actor, ActorPlan, Experience
@@ -181,11 +182,11 @@ def test_targets_that_match_nothing_name_those_that_would(small_model: Path) -> 
 
 def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such folder"):
-        check_model("./nowhere", "sorting", True)
+        check_model("./nowhere", wb.tasks.sorting())
     with pytest.raises(ConfigError, match=r"no config\.json"):
-        check_model(tmp_path, "sorting", True)
+        check_model(tmp_path, wb.tasks.sorting())
     with pytest.raises(ConfigError, match="no demonstrations"):
-        check_model("tiny", "chain_sum", False)
+        check_model("tiny", wb.tasks.from_list([("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5), ("f", 6)], scorer="exact"))
 
 
 @pytest.mark.parametrize(

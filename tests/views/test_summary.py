@@ -1,6 +1,7 @@
 """The summary: its numbers are those of the metrics, and it reads well in all its forms."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from workbench.events import EventLog
 from workbench.metrics import metrics
@@ -61,3 +62,12 @@ def test_the_bundle_has_table_figure_and_text(play: Play) -> None:
     assert set(bundle) == {"text/plain", "text/html", "image/png"}
     assert "Held-out reward" in bundle["text/html"]
     assert "<style" not in bundle["text/html"]
+
+
+def test_steps_with_nothing_to_learn_from_are_said(play: Play, one_step: Callable[..., None]) -> None:
+    log = play(2)
+    step = next(event.record for event in log.events if event.kind == "step")
+    log.emit(replace(step, step=3, skipped=True, groups_without_variance=step.groups))
+    text = summary(log.events).text
+    assert "steps skipped" in text
+    assert "1 of 3" in text

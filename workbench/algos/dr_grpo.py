@@ -13,10 +13,12 @@ from torch import Tensor
 
 from workbench.algos.advantages import group_advantages
 from workbench.algos.checks import check_count
-from workbench.algos.group_policy import GroupPolicy
+from workbench.algos.group_policy import ELSEWHERE, GroupPolicy
 from workbench.algos.terms import token_weights
+from workbench.errors import spelled
 
 
+@spelled(**ELSEWHERE)
 @dataclass(frozen=True, kw_only=True)
 class DrGRPO(GroupPolicy):
     """GRPO without its biases by difficulty and by length: group_size, clip, kl, kl_estimator, importance_cap, minibatches, and below."""

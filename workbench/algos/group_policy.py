@@ -10,6 +10,16 @@ from workbench.algos.checks import Clip, check_cap, check_count, check_group_siz
 from workbench.algos.loss import Loss, TokenTerms, policy_loss
 from workbench.algos.terms import KL_ESTIMATORS, KlEstimator, check_choice
 
+# what TRL and verl call these fields
+ELSEWHERE = {
+    "num_generations": "group_size",
+    "beta": "kl",
+    "kl_coef": "kl",
+    "epsilon": "clip",
+    "clip_range": "clip",
+    "num_iterations": "minibatches",
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupPolicy(Algorithm):

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from workbench.algos.advantages import group_advantages
-from workbench.algos.group_policy import GroupPolicy
+from workbench.algos.group_policy import ELSEWHERE, GroupPolicy
 from workbench.algos.terms import REDUCTIONS, Reduction, check_choice, token_weights
+from workbench.errors import spelled
 
 
+@spelled(**ELSEWHERE)
 @dataclass(frozen=True, kw_only=True)
 class GRPO(GroupPolicy):
     """Group relative policy optimization: group_size, clip, kl, kl_estimator, importance_cap, minibatches, and below."""

@@ -32,8 +32,7 @@ class DeviceMap:
             object.__setattr__(self, role, str(getattr(self, role)).strip())
         if not self.rollout:
             object.__setattr__(self, "rollout", self.actor)
-        if self.actor != "cpu" and not self.actor.isdigit():
-            raise ConfigError(f"actor: {self.actor!r}", ONE, "write 'cpu', or the number of one GPU such as '0'")
+        self._check_actor()
         if self.rollout != self.actor:
             raise ConfigError(f"rollout: {self.rollout!r} beside actor: {self.actor!r}", ONE, f"write rollout={self.actor!r}")
         if self.reference != "share:actor":
@@ -42,6 +41,26 @@ class DeviceMap:
             )
         if self.reward != "cpu":
             raise ConfigError(f"reward: {self.reward!r}", "rewards are functions in this process", "write reward='cpu'")
+
+    def _check_actor(self) -> None:
+        asked = f"actor: {self.actor!r}"
+        if self.actor in ("cpu", "0"):
+            return
+        if self.actor.isdigit():
+            found = "in one process every model is on the first visible GPU"
+            fix = f"start the kernel with CUDA_VISIBLE_DEVICES={self.actor} and write '0'"
+            raise ConfigError(asked, found, fix)
+        if any(character in self.actor for character in ",-") or " " in self.actor:
+            raise ConfigError(asked, ONE, "write 'cpu' or '0'")
+        raise ConfigError(asked, "that is no device", "write 'cpu', or '0' for the first GPU")
+
+    def check_present(self) -> None:
+        """Raise ConfigError where the map wants a GPU and there is none that torch can use."""
+        import torch
+
+        if self.device == "cuda" and not torch.cuda.is_available():
+            found = "torch sees no GPU here" + ("" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)")
+            raise ConfigError(f"actor: {self.actor!r}", found, "write 'cpu', or see `workbench doctor`")
 
     @classmethod
     def auto(cls) -> "DeviceMap":
@@ -52,13 +71,15 @@ class DeviceMap:
 
     @classmethod
     def load(cls, source: "str | Path | dict[str, Any] | DeviceMap | None") -> "DeviceMap":
-        """A map from what a person writes: a file (YAML or JSON), a mapping, a map, or None for ``auto``."""
+        """A map from what a person writes: a device, a file (YAML or JSON), a mapping, a map, or None for ``auto``."""
         if source is None or source == "":
             return cls.auto()
         if isinstance(source, DeviceMap):
             return source
         if isinstance(source, dict):
             return cls._from_mapping(source, "device map")
+        if isinstance(source, str) and (source.isdigit() or source == "cpu"):
+            return cls(actor=source)
         return cls._from_file(Path(source))
 
     @classmethod

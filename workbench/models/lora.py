@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, check_kind, spelled
 from workbench.models import attention
 
 MAX_RANK = 512  # vLLM's largest slot
 
 
+@spelled(r="rank", lora_alpha="alpha", target_modules="targets")
 @dataclass(frozen=True)
 class LoRA:
     """Low-rank adapters (arXiv 2106.09685): W + (alpha / rank)·B·A on every targeted linear layer, B starting at zero.
@@ -24,6 +25,8 @@ class LoRA:
     targets: str | tuple[str, ...] = "all-linear"
 
     def __post_init__(self) -> None:
+        check_kind("LoRA: rank", self.rank, int, "a whole number such as 16")
+        check_kind("LoRA: alpha", self.alpha, float, "a number such as 32")
         if not 1 <= self.rank <= MAX_RANK:
             raise ConfigError(
                 f"LoRA(rank={self.rank})", f"the engine holds adapters of rank 1 to {MAX_RANK}", "write 16, or 8 to 64 for most work"

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, check_kind, spelled
 
 
+@spelled(lr="learning_rate", max_grad_norm="clip_norm", grad_clip="clip_norm", warmup="warmup_steps")
 @dataclass(frozen=True)
 class Optimizer:
     """AdamW (arXiv 1711.05101) with a constant or linearly falling rate, after a linear warm-up.
@@ -24,6 +25,8 @@ class Optimizer:
     token_budget: int | None = None
 
     def __post_init__(self) -> None:
+        check_kind("Optimizer: learning_rate", self.learning_rate, float, "a number such as 1e-4 (YAML wants 1.0e-4)")
+        check_kind("Optimizer: clip_norm", self.clip_norm, float, "a number such as 1.0")
         if not self.learning_rate > 0:
             raise ConfigError(
                 f"Optimizer(learning_rate={self.learning_rate})",

@@ -3,20 +3,25 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from workbench.errors import ConfigError
 
 Report = Callable[[str, float, float, str], None]
 
 
-def check_model(model: str | Path, task: str, has_demonstrations: bool) -> str:
+class _Task(Protocol):
+    name: str
+    demonstrations: Any
+
+
+def check_model(model: str | Path, task: _Task) -> str:
     """``model``, if it can be told now that it is one. Raises ConfigError on a path that isn't there, or a task that can't teach "tiny"."""
     name = str(model)
     if name == "tiny":
-        if not has_demonstrations:
-            found = f"the task {task!r} has no demonstrations to warm a fresh model up with"
-            raise ConfigError("model='tiny'", found, "give a model that was trained already, or use wb.tasks.sorting()")
+        if task.demonstrations is None:
+            found = f"the task {task.name!r} has no demonstrations to warm a fresh model up with"
+            raise ConfigError("model='tiny' (the default)", found, "give model=, a folder or a name on the hub; or use wb.tasks.sorting()")
         return name
     path = Path(name).expanduser()
     if path.is_dir():

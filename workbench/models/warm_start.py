@@ -73,7 +73,7 @@ def warm_start(demonstrations: Demonstrations, recipe: Recipe, progress: Report 
     folder = cache_folder() / "models" / f"{re.sub(r'[^a-z0-9]+', '-', recipe.name.lower())[:40]}-{_key(pairs, recipe)}"
     fault = damage(folder)
     if fault is None:
-        report(recipe.steps, recipe.steps, f"from the cache: {folder}")
+        report(recipe.steps, recipe.steps, "from the cache")
         return folder
     if folder.exists():
         text = f"the cached model {folder} is damaged ({fault}): making it again"

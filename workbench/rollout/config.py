@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, check_kind, spelled
 
 # What this package sets itself, and why a user must not set it too.
 RESERVED = {
@@ -28,6 +28,13 @@ RESERVED = {
 }
 
 
+@spelled(
+    max_model_len="window",
+    max_num_seqs="max_sequences",
+    gpu_memory_utilization="memory_share",
+    enable_prefix_caching="prefix_caching",
+    enforce_eager="cuda_graphs",
+)
 @dataclass(frozen=True)
 class VLLM:
     """How the engine is built. ``extra`` is passed to vLLM's EngineArgs as it stands; an unknown key is an error.
@@ -66,6 +73,7 @@ class VLLM:
             )
 
 
+@spelled(max_new_tokens="max_tokens", max_completion_length="max_tokens", batch_size="prompts", num_prompts="prompts")
 @dataclass(frozen=True)
 class Sampling:
     """What is sampled in a step: ``prompts`` questions, each answered as often as the algorithm's group size says.
@@ -80,6 +88,9 @@ class Sampling:
     seeded: bool | None = None
 
     def __post_init__(self) -> None:
+        for name in ("prompts", "max_tokens"):
+            check_kind(f"Sampling: {name}", getattr(self, name), int, "a whole number such as 32")
+        check_kind("Sampling: temperature", self.temperature, float, "a number such as 1.0")
         if self.prompts < 1:
             raise ConfigError(f"Sampling(prompts={self.prompts})", "a step has at least one prompt", "write 1 or more")
         if not self.temperature > 0:

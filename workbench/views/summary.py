@@ -63,6 +63,7 @@ def summary(events: Iterable[Event]) -> Summary:
     numbers = metrics(events)
     tables = (
         _reward([point for _, point in sorted(held_out.items()) if isinstance(point, HeldOut)], numbers),
+        _learning([step for step in steps.values() if isinstance(step, Step)]),
         _phases([step for step in steps.values() if isinstance(step, Step)], numbers),
         _proof([sync for sync in syncs if isinstance(sync, Sync)], numbers),
         _cost(numbers),
@@ -81,6 +82,16 @@ def _reward(points: Sequence[HeldOut], numbers: Metrics) -> Table:
         rows.append(("gain", f"{gain.after - gain.before:+.3f}", f"± {gain.stderr:.3f}", ""))
     how = f"at temperature {points[0].temperature:g}" if points and points[0].temperature else "greedy"
     return Table(f"Held-out reward, {how}", ("", "mean", "std error", ""), tuple(rows), "<>><")
+
+
+def _learning(steps: Sequence[Step]) -> Table:
+    """What there was to learn from; said where it was not all."""
+    groups, flat = sum(step.groups for step in steps), sum(step.groups_without_variance for step in steps)
+    skipped = sum(step.skipped for step in steps)
+    rows = [("groups without variance", f"{flat} of {groups}", "their completions scored alike")] if flat else []
+    if skipped:
+        rows.append(("steps skipped", f"{skipped} of {len(steps)}", "too hard, or too easy?"))
+    return Table("What there was to learn from", ("", "", ""), tuple(rows), "<><")
 
 
 def _phases(steps: Sequence[Step], numbers: Metrics) -> Table:
