@@ -15,7 +15,7 @@ LEVELS = {
     1: ("topology", "mapping", "algos"),
     2: ("rollout", "models", "reshard", "tasks", "rewards", "telemetry"),
     3: ("runtime",),
-    4: ("run", "look", "loop", "training", "folder", "console", "views"),
+    4: ("run", "life", "look", "loop", "training", "folder", "console", "views"),
     5: ("cli", "doctor", "headless", "__init__", "__main__"),
 }
 LEVEL = {module: level for level, modules in LEVELS.items() for module in modules}

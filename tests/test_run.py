@@ -219,7 +219,7 @@ def test_a_step_without_any_variance_is_recorded_and_skipped(rested: Run) -> Non
 
 
 def test_a_prompt_longer_than_the_window_is_named(rested: Run) -> None:
-    with pytest.raises(ConfigError, match=r"prompt -1 \('sort aaa.*window holds 512.*\n.*VLLM\(window=6\d\d\)"):
+    with pytest.raises(ConfigError, match=r"prompt \('sort aaa.*window holds 512.*\n.*VLLM\(window=6\d\d\)"):
         rested.generate("sort " + "a" * 600 + "=")
 
 
@@ -306,6 +306,7 @@ def test_an_unknown_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"hub gave nothing \(HF_HUB_OFFLINE is set\)"):
         next(iter(run.train(1)))
     assert run.state == "failed"
+    run.close()
 
 
 def test_other_libraries_names_lead_to_ours(small_model: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Every error of the package carries three sentences: what was *asked*, what was *
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any, TypeVar
@@ -37,6 +38,10 @@ class EngineError(WorkbenchError, RuntimeError):
 
 class RewardError(WorkbenchError, RuntimeError):
     """A reward function raised, or returned something that is no finite number; names the prompt."""
+
+
+class DivergedError(WorkbenchError, ArithmeticError):
+    """The policy, its loss or its gradient is no longer finite; nothing of it was applied or saved."""
 
 
 class SyncError(WorkbenchError, RuntimeError):
@@ -74,3 +79,5 @@ def check_kind(name: str, value: object, kind: type, example: str) -> None:
     fits = isinstance(value, int | float if kind is float else kind) and not (numeric and isinstance(value, bool))
     if not fits:
         raise ConfigError(f"{name}={value!r}", f"that is a {type(value).__name__}", f"give {example}")
+    if kind is float and not math.isfinite(value):  # type: ignore[arg-type]
+        raise ConfigError(f"{name}={value!r}", "that is no finite number", f"give {example}")

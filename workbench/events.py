@@ -4,12 +4,14 @@ A view, a file, a test: all read events and hold no truth of their own, so a fin
 seen live. ``time`` is wall-clock seconds (comparable between machines), ``mono`` is monotonic seconds (for durations).
 """
 
+import errno
 import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -48,24 +50,32 @@ class EventLog:
     def __init__(self, path: Path | None = None, node: str = "local") -> None:
         self._lock = threading.RLock()
         self._listeners: list[Listener] = []
-        self._file = None
-        if path is not None:
-            # One write(2) a line on a file opened for append: a reader never sees half a line that is followed by another.
-            self._file = open(path, "a", buffering=1, encoding="utf-8")
+        self._file: FileIO | None = None
         self.node = node
         self.events: list[Event] = []
+        if path is not None:
+            self.write_to(path)
 
     def write_to(self, path: Path) -> None:
         """From now on to ``path`` too, with what happened so far. For a run whose folder is made when it starts."""
         with self._lock:
             if self._file is None:
-                self._file = open(path, "a", buffering=1, encoding="utf-8")
+                self._file = FileIO(path, "a")
                 for event in self.events:
                     self._write(event)
 
     def _write(self, event: "Event") -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(asdict(event), allow_nan=True) + "\n")
+        """One line, whole or not at all: what a full disk took of it is taken back."""
+        if self._file is None:
+            return
+        line = (json.dumps(asdict(event), allow_nan=True) + "\n").encode()
+        end = os.fstat(self._file.fileno()).st_size
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            os.ftruncate(self._file.fileno(), end)
+            raise
 
     def emit(self, record: Record, *, role: str | None = None, phase: str | None = None, device: str | None = None) -> Event:
         """Append ``record`` and return its event."""
@@ -95,11 +105,10 @@ class EventLog:
     def close(self) -> None:
         """Flush to disk and close the file; the events in memory stay readable."""
         with self._lock:
-            if self._file is not None:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-                self._file.close()
-                self._file = None
+            file, self._file = self._file, None
+            if file is not None:
+                with file:
+                    os.fsync(file.fileno())
 
 
 def read_events(path: Path) -> Iterator[Event]:

@@ -67,14 +67,18 @@ class RunFolder:
         return self.write(name, lambda path: path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8"))
 
     def write(self, name: str, fill: Callable[[Path], Any]) -> Path:
-        """Let ``fill`` write a file or folder under a temporary name, then put it in the place of ``name`` at once."""
+        """Let ``fill`` write a file or folder under a temporary name, then put it in the place of ``name`` at once.
+
+        In a folder that is there already, each file is replaced at once, by itself: it is never absent.
+        """
         final, fresh = self.make() / name, self.make() / f".{name}.{os.getpid()}"
+        if fresh.is_dir():
+            shutil.rmtree(fresh)  # of a save that was interrupted
         fill(fresh)
         if final.is_dir():
-            old = final.with_name(f".{name}.old")
-            final.rename(old)
-            fresh.rename(final)
-            shutil.rmtree(old)
+            for file in fresh.iterdir():
+                file.replace(final / file.name)
+            fresh.rmdir()
         else:
             fresh.replace(final)
         return final

@@ -79,7 +79,10 @@ class Outcome:
 def train_step(
     number: int, prompts: Sequence[Prompt], crew: Crew, rate: float, phase: Callable[[str], AbstractContextManager[None]]
 ) -> Outcome:
-    """Sample, score, learn, sync. Raises Stopped, RewardError, SyncError; the adapter is then as before or fully updated."""
+    """Sample, score, learn, sync. Raises Stopped, RewardError, SyncError, DivergedError.
+
+    With several minibatches an error or a stop may leave some of a step's updates made; ``worker.in_sync`` tells.
+    """
     worker, algo, sampling, stop = crew.worker, crew.algo, crew.sampling, crew.should_stop
     size = algo.group_size
     with phase("rollout"):
@@ -87,7 +90,7 @@ def train_step(
         batch = Batch(tuple(prompts), tuple(worker.rollout([p.ids for p in prompts], size, draw, stop)))
     with phase("reward"):
         rewards = score(batch, crew)
-        rewards_BG = torch.tensor(rewards).view(-1, size)
+        rewards_BG = torch.tensor(rewards, dtype=torch.float64).view(-1, size)
         informative = int(informative_groups(rewards_BG).sum())
     with phase("reference"):
         ref_logp = worker.reference(batch, sampling.temperature, stop) if algo.needs_reference else None
@@ -117,7 +120,8 @@ def _kl(batch: Batch, ref_logp: list[torch.Tensor] | None, crew: Crew) -> float:
     By k1: on the policy's own samples it is unbiased. (k3 is, too, but one token that the base finds likely and the policy
     found unlikely outweighs all others.)
     """
-    rows = range(0, len(batch.completions), 1 if ref_logp else max(1, len(batch.completions) // MONITORED))
+    count = len(batch.completions)
+    rows = range(count) if ref_logp else range(0, count, -(-count // MONITORED))
     part = Batch(tuple(batch.prompt_of(r) for r in rows), tuple(batch.completions[r] for r in rows))
     ref = ref_logp or crew.worker.reference(part, crew.sampling.temperature, crew.should_stop)
     policy = torch.tensor([x for completion in part.completions for x in completion.logp])

@@ -122,10 +122,11 @@ def _phase_seconds(steps: Sequence[Step]) -> dict[str, PhaseSeconds]:
 
 
 def _sync(steps: Sequence[Step], syncs: Sequence[Sync]) -> SyncNumbers:
-    tokens = sum(step.tokens_completion for step in steps)
-    weighted = math.fsum(step.logprob_diff_mean * step.tokens_completion for step in steps)
+    compared = [step for step in steps if not step.skipped]  # the canary looks at the tokens that are learnt from
+    tokens = sum(step.tokens_completion for step in compared)
+    weighted = math.fsum(step.logprob_diff_mean * step.tokens_completion for step in compared)
     return SyncNumbers(
-        max_logprob_diff=max((step.logprob_diff_max for step in steps), default=None),
+        max_logprob_diff=max((step.logprob_diff_max for step in compared), default=None),
         mean_logprob_diff=weighted / tokens if tokens else None,
         seconds=mean([sync.seconds for sync in syncs]) if syncs else None,
         bytes=round(mean([sync.bytes for sync in syncs])) if syncs else None,

@@ -1,5 +1,6 @@
 """What a run does, without threads: open, step, evaluate, talk, save, close. ``Run`` adds its life on top."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.algos import Algorithm
-from workbench.errors import ConfigError, check_kind
+from workbench.errors import ConfigError, StateError, Stopped, check_kind
 from workbench.events import EventLog
 from workbench.folder import RunFolder
 from workbench.loop import Crew, score, train_step
@@ -25,6 +26,7 @@ from workbench.rollout.config import VLLM, Sampling
 from workbench.runtime.worker import Draw, Worker, WorkerPlan
 from workbench.tasks import Example, Task
 
+_OPENING = threading.Lock()
 SAMPLES = 8  # rows of every batch that go into the event stream
 ROLE_OF_PHASE = {"rollout": "rollout", "reward": "reward", "reference": "reference", "sync": "rollout"}
 
@@ -52,8 +54,10 @@ class RunPlan:
             check_kind(name, getattr(self, name), kind, f"wb.{kind.__name__}(...)")
         check_kind("seed", self.seed, int, "a whole number")
         check_kind("held_out", self.held_out, int, "a number of prompts, 0 for none")
-        if self.held_out < 0:
-            raise ConfigError(f"held_out={self.held_out}", "that is no number of prompts", "give 0 for none")
+        if self.held_out < 0 or self.held_out == 1:
+            raise ConfigError(f"held_out={self.held_out}", "a standard error takes at least 2 prompts", "give 2 or more, or 0 for none")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed={self.seed}", "seeds are whole numbers from 0 to below 2^63", "give a smaller one")
         self.devices.check_present()
 
     def settings(self) -> dict[str, Any]:
@@ -74,6 +78,7 @@ class Training:
         self.crew: Crew | None = None
         self.done = 0  # steps
         self.batch: Batch | None = None
+        self.closed = False
         self.evaluated_at: int | None = None  # the step of the last held-out score
         self.log.emit(
             RunStarted(
@@ -92,18 +97,27 @@ class Training:
     # ------------------------------------------------------------ open and close
 
     def open(self) -> None:
-        """Get the model, load it, start the engine; once. Progress goes into the event stream."""
+        """Get the model, load it, start the engine; once. Progress goes into the event stream.
+
+        Raises Stopped between two reports of progress; loading and the engine's start themselves are not broken off.
+        """
         if self.crew is not None:
             return
+        if self.closed:
+            raise StateError("open the run", "it is closed", "make a new Run")
+        with _OPENING:  # importing and loading models is not safe in two threads at once
+            self._open()
+
+    def _open(self) -> None:
         plan = self.plan
         self.log.write_to(self.folder.make() / "events.jsonl")
         self.folder.write_json("placement.json", plan.devices.placement)
-        path = resolve_model(plan.model, plan.task.name, plan.task.demonstrations, self._report)
+        path = resolve_model(plan.model, plan.task.name, plan.task.demonstrations, self._report_or_stop)
         device = plan.devices.device
         dtype = "bfloat16" if device == "cuda" else "float32"
         worker = Worker(WorkerPlan(path, plan.lora, plan.optimizer, plan.engine, device, dtype, plan.seed), Tokenizer(path))
         try:
-            ready = worker.open(self._report)
+            ready = worker.open(self._report_or_stop)
             sync = worker.sync(0)
             worker.warm_up()
         except BaseException:
@@ -115,6 +129,7 @@ class Training:
 
     def close(self) -> None:
         """End the engine, free the memory, close the files. The records stay readable."""
+        self.closed = True
         crew, self.crew = self.crew, None
         if crew is not None:
             crew.worker.close()
@@ -124,9 +139,8 @@ class Training:
 
     def step(self, steps: int) -> Step:
         """The next step of a run of ``steps``. A step that fails or is stopped leaves no record and isn't counted."""
+        self._catch_up()
         worker, number, plan = self._crew.worker, self.done + 1, self.plan
-        if not worker.in_sync:  # a step was stopped between its update and its sync
-            self.log.emit(worker.sync(number), role="rollout", phase="sync")
         sampled_with, began, spent = worker.version, time.monotonic(), {}
 
         @contextmanager
@@ -155,6 +169,7 @@ class Training:
         """Score the held-out prompts with the policy as it is, once per step, and record it."""
         if not self.plan.held_out or self.evaluated_at == self.done:
             return
+        self._catch_up()
         self._report("held_out", 0, 1, "scoring held-out prompts")
         prompts = tuple(self._prompt(e) for e in self.plan.task.held_out(self.plan.held_out))
         draw = Draw(("held_out",), self.plan.task.held_out_temperature, self.plan.sampling.max_tokens, seeded=True)
@@ -168,6 +183,7 @@ class Training:
 
     def talk(self, prompt: str, temperature: float, max_tokens: int, adapter: bool) -> Completion:
         """One completion of ``prompt``, from the trained policy or from the base."""
+        self._catch_up()
         ids = self._prompt(Example(prompt, None, -1)).ids
         draw = Draw(("talk",), temperature, max_tokens, seeded=True, adapter=adapter)
         return self._crew.worker.rollout([ids], 1, draw, lambda: False)[0]
@@ -191,13 +207,25 @@ class Training:
     def _prompt(self, example: Example) -> Prompt:
         worker, longest = self._crew.worker, self.plan.sampling.max_tokens
         ids = worker.tokenizer.encode(example.text)
+        name = f"prompt {example.index}" if example.index >= 0 else "prompt"
         if len(ids) + longest > worker.window:
             raise ConfigError(
-                f"prompt {example.index} ({example.text[:60]!r}): {len(ids)} tokens, and up to {longest} more",
+                f"{name} ({example.text[:60]!r}): {len(ids)} tokens, and up to {longest} more",
                 f"the engine's window holds {worker.window}",
                 f"VLLM(window={len(ids) + longest}) or more, a smaller Sampling(max_tokens=...), or a shorter prompt",
             )
         return Prompt(example.text, ids, example.answer, example.index)
+
+    def _catch_up(self) -> None:
+        """Sync where a step was broken off between its update and its sync."""
+        worker = self._crew.worker
+        if not worker.in_sync:
+            self.log.emit(worker.sync(self.done), role="rollout", phase="sync")
+
+    def _report_or_stop(self, what: str, done: float, total: float, note: str = "") -> None:
+        self._report(what, done, total, note)
+        if self.should_stop():
+            raise Stopped(what)
 
     def _report(self, what: str, done: float, total: float, note: str = "") -> None:
         self.log.emit(Progress(what, done, total, note))
@@ -224,5 +252,7 @@ def _version(package: str) -> str:
 
 
 def _fields(algo: Algorithm) -> dict[str, Any]:
-    """An algorithm's hyperparameters, dataclass or not."""
-    return dict(vars(algo))
+    """An algorithm's hyperparameters, dataclass or not; what JSON can't say is said in words."""
+    named = {"group_size": algo.group_size, "minibatches": algo.minibatches, **vars(algo)}
+    plain = (int, float, str, bool, type(None), tuple, list)
+    return {name: value if isinstance(value, plain) else repr(value) for name, value in named.items()}

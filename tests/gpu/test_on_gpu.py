@@ -100,7 +100,6 @@ def test_micro_batches_of_any_size_run_the_same_compiled_layers(gpu_worker: Work
 def test_a_fault_in_the_live_slot_is_caught_and_named(
     gpu_worker: Worker, monkeypatch: pytest.MonkeyPatch, fault: Fault, named: str
 ) -> None:
-    gpu_worker._version += 1
     gpu_worker.sync(0)
     learn(gpu_worker, sample(gpu_worker, 20))
     monkeypatch.setattr(inner, "push_adapter", fault)

@@ -107,6 +107,16 @@ def test_minibatches_step_as_often_and_clip_against_the_policy_at_the_start(smal
     assert update.summary.logprob_diff_max < 1e-5  # old log-probabilities are those of the start, as the engine's
 
 
+def test_the_loss_of_several_minibatches_is_their_mean(small_model: Path) -> None:
+    losses = []
+    for parts in (1, 3):
+        actor, batch = make(small_model), rows()
+        data = Experience(batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], [1.0, -0.5] * 12, None, TEMPERATURE, 16)
+        losses.append(actor.update(data, GRPO(group_size=4, minibatches=parts), 1e-12).summary.loss)
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert abs(losses[0]) > 0.1
+
+
 def test_an_update_raises_what_was_rewarded(small_model: Path) -> None:
     actor, batch = make(small_model), rows()
     before = actor.score(batch, TEMPERATURE)

@@ -22,7 +22,6 @@ def fresh(worker: Worker) -> Iterator[Worker]:
     with torch.no_grad():
         for name, tensor in worker.actor.adapter().items():
             tensor.copy_(kept[name])
-    worker._version += 1
     worker._checksum = ""
     worker.sync(0)
 

@@ -1,8 +1,9 @@
 """The policy in training: one frozen base with a LoRA adapter, accelerate around it, packed micro-batches through it."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 
 from workbench.algos import Algorithm, LossStats, LossSummary, TokenTerms, checked_loss
-from workbench.errors import Stopped
+from workbench.errors import DivergedError, Stopped
 from workbench.models.logprobs import token_logp
 from workbench.models.lora import LoRA, add_adapter, load_base
 from workbench.models.optimizer import Masters, Optimizer
@@ -60,7 +61,9 @@ class Actor:
         from accelerate import Accelerator
 
         self.plan = plan
-        self.accelerator = Accelerator(cpu=plan.device == "cpu")
+        # given, so that no variable of the environment divides the gradient
+        self.accelerator = Accelerator(cpu=plan.device == "cpu", gradient_accumulation_steps=1)
+        self.updates = 0  # optimizer steps so far; counted before each, so that a broken-off one counts too
         self.device = self.accelerator.device
         base = load_base(plan.model, self.device, getattr(torch, plan.dtype))
         self.model = add_adapter(base, plan.lora, plan.seed)
@@ -122,10 +125,11 @@ class Actor:
         check: Callable[[LossSummary], None] = lambda summary: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Update:
-        """One rollout's optimizer steps. ``check`` sees the first one's statistics before it is applied, and may raise.
+        """One rollout's optimizer steps. ``check`` sees each one's statistics before it is applied, and may raise.
 
         On policy (one minibatch) the log-probabilities of the old policy are those of the pass with gradient, detached;
-        no second pass is made. A stop drops the gradients of the optimizer step that it falls into.
+        no second pass is made. A stop drops the gradients of the optimizer step that it falls into; steps already made stay.
+        Raises DivergedError on a gradient that is not finite, before it is applied.
         """
         parts = _split(len(data.rows), algo.minibatches)
         later = [r for part in parts[1:] for r in part]
@@ -133,21 +137,32 @@ class Actor:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         statistics, norms, tokens = [], [], 0
-        for number, part in enumerate(parts):
+        for part in parts:
             self.optimizer.zero_grad()
             stats, count = self._accumulate(data, algo, part, old, should_stop)
-            if number == 0:
-                check(stats.summary())
             if count == 0:
                 continue
-            norms.append(self.accelerator.clip_grad_norm_(self.masters.parameters, self.plan.optimizer.clip_norm))
+            check(stats.summary())
+            norms.append(self._clipped_norm())
+            self.updates += 1
             self.optimizer.step()
             self.masters.write_back()
             statistics.append(stats)
             tokens += count
         self.optimizer.zero_grad()
-        norm = float(torch.stack(norms).mean()) if norms else 0.0
-        return Update(LossStats.merge(statistics).summary(), norm, tokens, len(norms))
+        summary = LossStats.merge(statistics).summary()
+        # the losses of several optimizer steps add up in the statistics
+        summary = replace(summary, loss=summary.loss / max(1, len(norms)))
+        return Update(summary, sum(norms) / max(1, len(norms)), tokens, len(norms))
+
+    def _clipped_norm(self) -> float:
+        """Clip the gradient; its norm before. Raises DivergedError where it is not finite."""
+        norm = float(self.accelerator.clip_grad_norm_(self.masters.parameters, self.plan.optimizer.clip_norm))
+        if not math.isfinite(norm):
+            self.optimizer.zero_grad()
+            fix = "a smaller learning rate; if it is the first step, look for NaN in the algorithm's loss"
+            raise DivergedError("update of the actor", f"the gradient's norm is {norm}", fix)
+        return norm
 
     def _accumulate(
         self, data: Experience, algo: Algorithm, part: Sequence[int], old: dict[int, torch.Tensor], should_stop: Callable[[], bool]

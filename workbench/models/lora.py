@@ -33,8 +33,8 @@ class LoRA:
             )
         if self.alpha <= 0:
             raise ConfigError(f"LoRA(alpha={self.alpha})", "the adapter would be scaled by 0 or turned around", "write twice the rank")
-        if isinstance(self.targets, list):
-            object.__setattr__(self, "targets", tuple(self.targets))
+        if self.targets != "all-linear":
+            object.__setattr__(self, "targets", (self.targets,) if isinstance(self.targets, str) else tuple(self.targets))
         if "lm_head" in self.targets:
             raise ConfigError(
                 "LoRA(targets=... 'lm_head')",
@@ -71,6 +71,8 @@ def load_base(path: Path, device: torch.device, dtype: torch.dtype) -> Any:
         )
     if any(getattr(config, name, None) for name in ("final_logit_softcapping", "logit_scale", "logits_scaling")):
         raise ConfigError(asked, "it scales or caps its logits", "use a family that doesn't: Llama, SmolLM, Qwen2, Qwen3")
+    if getattr(model.get_output_embeddings(), "bias", None) is not None:
+        raise ConfigError(asked, "its output head has a bias", "use a family without: Llama, SmolLM, Qwen2, Qwen3")
     model.config.use_cache = False
     return model.requires_grad_(False).to(device).eval()
 
@@ -79,6 +81,11 @@ def add_adapter(base: Any, lora: LoRA, seed: int) -> Any:
     """``base`` with a fresh adapter (peft), in the base's precision, initialised from ``seed`` alone."""
     from peft import LoraConfig, get_peft_model
 
+    linear = {name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)} - {"lm_head"}
+    for target in () if lora.targets == "all-linear" else lora.targets:
+        if not any(name == target or name.endswith(f".{target}") for name in linear):
+            found = f"no linear layer of this model is called so; there are {', '.join(sorted({n.rsplit('.', 1)[-1] for n in linear}))}"
+            raise ConfigError(f"LoRA(targets=...{target!r}...)", found, "use these, or 'all-linear'")
     config = LoraConfig(
         r=lora.rank,
         lora_alpha=lora.alpha,  # type: ignore[arg-type]
@@ -88,11 +95,5 @@ def add_adapter(base: Any, lora: LoRA, seed: int) -> Any:
     device = next(base.parameters()).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        try:
-            # peft would keep float32 adapters on a bfloat16 base; the masters are elsewhere (masters.py)
-            return get_peft_model(base, config, autocast_adapter_dtype=False)
-        except ValueError as error:
-            linear = (name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear))
-            names = sorted({name.rsplit(".", 1)[-1] for name in linear} - {"lm_head"})
-            found = f"no linear layer of this model is called so; there are {', '.join(names)}"
-            raise ConfigError(f"LoRA(targets={lora.targets!r})", found, "use these, or 'all-linear'") from error
+        # peft would keep float32 adapters on a bfloat16 base; the masters are elsewhere (optimizer.py)
+        return get_peft_model(base, config, autocast_adapter_dtype=False)

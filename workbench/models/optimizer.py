@@ -11,7 +11,7 @@ from workbench.errors import ConfigError, check_kind, spelled
 @spelled(lr="learning_rate", max_grad_norm="clip_norm", grad_clip="clip_norm", warmup="warmup_steps")
 @dataclass(frozen=True)
 class Optimizer:
-    """AdamW (arXiv 1711.05101) with a constant or linearly falling rate, after a linear warm-up.
+    """AdamW (arXiv 1711.05101) with a constant rate, or one that falls linearly over all steps asked for, after a linear warm-up.
 
     ``token_budget``: tokens of one packed micro-batch, the trainer's memory knob; None: 4096 on a CPU, 8192 on a GPU.
     """
@@ -21,7 +21,7 @@ class Optimizer:
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     warmup_steps: int = 0
-    decay: bool = False  # to zero at the last step of the run
+    decay: bool = False  # linearly, to 1/n of the rate at the last of n steps
     token_budget: int | None = None
 
     def __post_init__(self) -> None:
@@ -37,6 +37,13 @@ class Optimizer:
             raise ConfigError(
                 f"Optimizer(token_budget={self.token_budget})", "a micro-batch holds at least one token", "leave it out for the default"
             )
+        check_kind("Optimizer: warmup_steps", self.warmup_steps, int, "a number of steps, 0 for none")
+        check_kind("Optimizer: weight_decay", self.weight_decay, float, "a number such as 0.01, 0 for none")
+        if self.warmup_steps < 0 or self.weight_decay < 0:
+            asked = f"Optimizer(warmup_steps={self.warmup_steps}, weight_decay={self.weight_decay})"
+            raise ConfigError(asked, "neither can be negative", "give 0 for none")
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ConfigError(f"Optimizer(betas={self.betas})", "Adam takes two numbers from 0 to below 1", "leave them at (0.9, 0.95)")
         if not self.clip_norm > 0:
             raise ConfigError(f"Optimizer(clip_norm={self.clip_norm})", "gradients are scaled down to this norm", "write 1.0")
 

@@ -23,6 +23,10 @@ def expected(tensors: Mapping[str, torch.Tensor], scaling: float, dtype: torch.d
             b = tensors[name.removesuffix(SUFFIX_A) + SUFFIX_B]
             module = name.removeprefix(PREFIX).removesuffix(SUFFIX_A)
             pairs[module] = (a.detach().to(dtype), b.detach().to(dtype) * scaling)
+    if 2 * len(pairs) != len(tensors) or not pairs:
+        other = sorted(name for name in tensors if not name.endswith((SUFFIX_A, SUFFIX_B)))
+        found = f"tensors that are no A or B of a linear layer: {some(other)}" if other else "it holds no pair A, B"
+        raise SyncError(f"prove an adapter of {len(tensors)} tensors", found, "train linear layers only: LoRA(targets='all-linear')")
     return pairs
 
 

@@ -2,5 +2,6 @@
 
 from workbench.rewards.check import Reward, check_reward, reward_name
 from workbench.rewards.score import Row, Scorer, score_all
+from workbench.rewards.worker import REWARD_THREAD
 
-__all__ = ["Reward", "Row", "Scorer", "check_reward", "reward_name", "score_all"]
+__all__ = ["REWARD_THREAD", "Reward", "Row", "Scorer", "check_reward", "reward_name", "score_all"]

@@ -13,6 +13,7 @@ from workbench.errors import Stopped
 T = TypeVar("T")
 
 POLL_SECONDS = 0.05  # how often a wait looks whether to stop
+REWARD_THREAD = "workbench-rewards"  # what a reward function runs in
 GRACE_SECONDS = 0.3  # how long cancelled work may take to end before its thread is left behind
 CLEANUP_SECONDS = 1.0  # how long tasks may take to end when the thread does
 
@@ -25,7 +26,7 @@ class Worker:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self.stopping = threading.Event()  # read by work that can't be cancelled from outside: a loop over sync calls
-        self._thread = threading.Thread(target=self._run, name="workbench-rewards", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=REWARD_THREAD, daemon=True)
         self._thread.start()
 
     @property

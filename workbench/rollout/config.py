@@ -24,7 +24,7 @@ RESERVED = {
     "enable_prefix_caching": "VLLM(prefix_caching=...)",
     "gpu_memory_utilization": "VLLM(memory_share=...)",
     "kv_cache_memory_bytes": "VLLM(kv_cache_gib=...)",
-    "dtype": "Run(dtype=...)",
+    "dtype": "bfloat16 on a GPU, float32 on a CPU, as the trainer",
 }
 
 
@@ -57,6 +57,8 @@ class VLLM:
             raise ConfigError(f"VLLM(memory_share={self.memory_share})", "a share lies between 0 and 1", "write 0.4 for 40 % of the GPU")
         if self.kv_cache_gib is not None and self.kv_cache_gib <= 0:
             raise ConfigError(f"VLLM(kv_cache_gib={self.kv_cache_gib})", "a cache has more than 0 GiB", "leave it out for the default")
+        if self.window is not None and self.window < 2:
+            raise ConfigError(f"VLLM(window={self.window})", "a window holds a prompt and a completion", "write 2 or more, or leave it out")
         if self.max_sequences < 1:
             raise ConfigError(f"VLLM(max_sequences={self.max_sequences})", "the engine decodes at least one sequence", "write 1 or more")
         for key in self.extra.keys() & RESERVED.keys():
@@ -99,5 +101,7 @@ class Sampling:
                 "a policy that does not explore has no policy gradient",
                 "write 1.0, or at least something above 0 (greedy decoding is for Run.generate)",
             )
+        if self.temperature > 2:
+            raise ConfigError(f"Sampling(temperature={self.temperature})", "vLLM samples at temperatures up to 2", "write 1.0")
         if self.max_tokens < 1:
             raise ConfigError(f"Sampling(max_tokens={self.max_tokens})", "a completion has at least one token", "write 1 or more")

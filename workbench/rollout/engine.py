@@ -94,31 +94,35 @@ class Engine:
 
         self._check_lengths(requests, max_tokens)
         lora = self._adapter_request() if adapter else None
-        engine, rows = self._llm.llm_engine, {}
-        for row, request in enumerate(requests):
-            self._count += 1
-            params = SamplingParams(
-                temperature=temperature,
-                max_tokens=max_tokens,
-                seed=request.seed,
-                logprobs=0,
-                flat_logprobs=True,
-                detokenize=False,
-                output_kind=RequestOutputKind.FINAL_ONLY,
-            )
-            name = engine.add_request(str(self._count), {"prompt_token_ids": list(request.prompt_ids)}, params, lora_request=lora)
-            rows[str(self._count)] = (row, name)
+        engine = self._llm.llm_engine
+        row_of: dict[str, int] = {}
+        waiting: dict[int, str] = {}  # row -> the engine's own name of its request
         done: list[Completion | None] = [None] * len(requests)
         try:
+            for row, request in enumerate(requests):
+                self._count += 1
+                params = SamplingParams(
+                    temperature=temperature,
+                    max_tokens=max_tokens,
+                    seed=request.seed,
+                    logprobs=0,
+                    flat_logprobs=True,
+                    detokenize=False,
+                    output_kind=RequestOutputKind.FINAL_ONLY,
+                )
+                row_of[str(self._count)] = row
+                prompt = {"prompt_token_ids": list(request.prompt_ids)}
+                waiting[row] = engine.add_request(str(self._count), prompt, params, lora_request=lora)
             while engine.has_unfinished_requests():
                 if should_stop():
                     raise Stopped("rollout")
                 for output in engine.step():
-                    done[rows[output.request_id][0]] = self._completion(output.outputs[0])
+                    row = row_of.get(output.request_id, -1)
+                    if row >= 0:  # else left over from a call that was interrupted
+                        done[row] = self._completion(output.outputs[0])
+                        del waiting[row]
         finally:
-            left = [name for row, name in rows.values() if done[row] is None]
-            if left:
-                engine.abort_request(left, internal=True)
+            self._abort(list(waiting.values()))
         return [c for c in done if c is not None]
 
     def score(self, ids: Sequence[int], prompt_tokens: int) -> list[float]:
@@ -131,13 +135,19 @@ class Engine:
         engine.add_request(str(self._count), {"prompt_token_ids": list(ids)}, params, lora_request=self._adapter_request())
         while engine.has_unfinished_requests():
             for output in engine.step():
-                logps = output.prompt_logprobs
+                if output.request_id == str(self._count):
+                    logps = output.prompt_logprobs
         return [logps[i][ids[i]].logprob for i in range(prompt_tokens, len(ids))]
+
+    def _abort(self, names: list[str]) -> None:
+        """Take requests back, and whatever an interrupted call left behind with them."""
+        if names:
+            self._llm.llm_engine.abort_request(names, internal=True)
 
     def push(self, tensors: dict[str, torch.Tensor], config: dict[str, Any], version: int) -> None:
         """Put an adapter into the slot as ``version``: requests from now on sample from it, and no cached prefix of another does."""
-        inner.push_adapter(self._llm, tensors, config)
         self.version = version
+        inner.push_adapter(self._llm, tensors, config)
 
     def resident(self) -> dict[str, inner.Pair]:
         """Views on the adapter in the slot: module -> (A (rank, in), B (out, rank), scaling folded into B)."""
@@ -151,6 +161,10 @@ class Engine:
     def forget_prefixes(self) -> None:
         """Drop every cached prefix."""
         self._llm.llm_engine.reset_prefix_cache()
+
+    def wipe(self) -> None:
+        """Forget everything that was computed: for an engine that a diverged policy has filled with NaN."""
+        inner.wipe_cache(self._llm)
 
     def close(self) -> None:
         """End the engine and free its memory. A second call does nothing."""
@@ -219,7 +233,7 @@ def _start(plan: EnginePlan) -> Any:
             use_tqdm_on_load=False,
             **arguments,
         )
-    except (ValueError, RuntimeError, MemoryError) as error:
+    except (ValueError, RuntimeError, MemoryError, AttributeError) as error:
         raise _explain(error, plan, arguments) from error
 
 

@@ -22,6 +22,9 @@ import torch
 ADAPTER_ID = 1  # the one slot; versions differ by name, so that cached prefixes of an older one are never reused
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks, in both versions
 
+# what starting vLLM writes into the environment; its own VLLM_* stay, it reads them again later
+TOUCHED = ("LD_PRELOAD", "TORCHINDUCTOR_", "NUMEXPR_", "LOCAL_WORLD_SIZE", "OMP_", "KMP_", "MKL_", "CUDA_", "NCCL_", "TOKENIZERS_")
+
 Pair = tuple[torch.Tensor, torch.Tensor]  # lora_A (rank, in), lora_B (out, rank)
 
 
@@ -47,11 +50,10 @@ def untouched_process() -> Iterator[None]:
         torch.set_num_threads = set_num_threads
         inductor.compile_threads = compile_threads  # vLLM leaves it at 1: the trainer's layers would compile three times slower
         torch.set_grad_enabled(True)
-        for key in os.environ.keys() - before.keys():
-            # vLLM reads its own settings again later (the identity of its groups, for one)
-            if not key.startswith("VLLM_"):
+        for key in [key for key in os.environ if key.startswith(TOUCHED)]:
+            if key not in before:
                 del os.environ[key]
-        os.environ.update({key: value for key, value in before.items() if os.environ.get(key) != value})
+        os.environ.update({key: value for key, value in before.items() if key.startswith(TOUCHED)})
 
 
 def distribution() -> tuple[str, str]:
@@ -134,6 +136,13 @@ def adapter_dtype(llm: Any) -> torch.dtype:
     """The precision in which the engine keeps adapters."""
     dtype: torch.dtype = runner(llm).lora_manager.lora_config.lora_dtype
     return dtype
+
+
+def wipe_cache(llm: Any) -> None:
+    """Zero the KV cache. One NaN in it outlives its request: attention reads whole blocks, and 0 times NaN is NaN."""
+    llm.llm_engine.reset_prefix_cache()
+    for cache in getattr(runner(llm), "kv_caches", ()):
+        cache.zero_()
 
 
 # ---------------------------------------------------------------- the end

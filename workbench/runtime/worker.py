@@ -4,6 +4,7 @@ Actor, reference and rollout are here: one base in the trainer, the adapter on i
 (mode ``adapter``: a sync moves the adapter, nothing else).
 """
 
+import math
 import resource
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from pathlib import Path
 import torch
 
 from workbench.algos import Algorithm, LossSummary
+from workbench.errors import DivergedError
 from workbench.models.actor import Actor, ActorPlan, Experience, Update
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
@@ -61,7 +63,8 @@ class Worker:
         self.canary = Canary.for_dtype(plan.dtype)
         self.actor: Actor | None = None
         self.engine: Engine | None = None
-        self._version = 0  # of the trained adapter; the engine's is engine.version
+        self._version = 0  # of the adapter that was proved to be in the engine
+        self._synced = -1  # the actor's updates at that sync
         self._checksum = ""
 
     def open(self, report: Report) -> EngineReady:
@@ -94,9 +97,14 @@ class Worker:
         requests = [
             Request(prompt, self._seed(*draw.key, p, g) if seeded else None) for p, prompt in enumerate(prompts) for g in range(group_size)
         ]
-        return self._engine.generate(
+        completions = self._engine.generate(
             requests, temperature=draw.temperature, max_tokens=draw.max_tokens, adapter=draw.adapter, should_stop=stop
         )
+        if not math.isfinite(sum(map(sum, (c.logp for c in completions)))):
+            self._engine.wipe()
+            fix = "a smaller learning rate, or LoRA(alpha=...); go on from the last adapter that was saved"
+            raise DivergedError("rollout", "the engine's log-probabilities are not finite: the policy has diverged", fix)
+        return completions
 
     def reference(self, batch: Batch, temperature: float, stop: Stop) -> list[torch.Tensor]:
         """Log-probabilities of every response under the base: the actor with its adapter off."""
@@ -120,22 +128,19 @@ class Worker:
                 cause = self._cause(batch, sampling)
                 raise self.canary.failed(summary.logprob_diff_max, summary.logprob_diff_mean, cause)
 
-        update = self._actor.update(data, algo, rate, check=check, should_stop=stop)
-        if update.optimizer_steps:
-            self._version += 1
-        return update
+        return self._actor.update(data, algo, rate, check=check, should_stop=stop)
 
     def sync(self, step: int) -> Sync:
         """The adapter from the trainer's memory into the engine's, and the exact proof that it arrived."""
         actor, engine = self._actor, self._engine
         began = time.monotonic()
         tensors = actor.adapter()
-        version = max(self._version, 1)
+        updates, version = actor.updates, engine.version + 1
         engine.push(tensors, actor.adapter_config(), version)
-        self._version = version
         pushed = time.monotonic()
         sent = expected(tensors, self.plan.lora.scaling, engine.adapter_dtype)
         self._checksum = prove(sent, engine.resident(), version=version, previous=self._checksum)
+        self._version, self._synced = version, updates
         done = time.monotonic()
         size = sum(t.numel() * t.element_size() for t in tensors.values())
         return Sync(step, version, "adapter", size, pushed - began, done - pushed, self._checksum)
@@ -152,8 +157,8 @@ class Worker:
 
     @property
     def in_sync(self) -> bool:
-        """Whether the engine holds the adapter as last trained."""
-        return self.engine is not None and self.engine.version == self._version
+        """Whether the engine holds the adapter as it is in the trainer, proved."""
+        return self._engine.version == self._version and self._actor.updates == self._synced
 
     # ------------------------------------------------------------ beside the loop
 
@@ -189,15 +194,16 @@ class Worker:
     def _cause(self, batch: Batch, sampling: Sampling) -> str:
         """A closer look at a dead canary: the worst completion, scored again by both sides at temperature 1 without cached prefixes."""
         if not self.in_sync:
-            return f"the engine holds adapter version {self.version}, the trainer is at {self._version}: a sync is missing"
+            return f"the trainer made {self._actor.updates - self._synced} updates since the engine got its adapter: a sync is missing"
         row = max(range(len(batch.completions)), key=lambda r: self._apart(batch, r, sampling.temperature))
         prompt, completion = batch.prompt_of(row).ids, batch.completions[row]
         trainer = self._actor.score([Row(prompt, completion.ids)], 1.0)[0].tolist()
         if sampling.temperature != 1 and _largest(completion.logp, trainer) <= self.canary.max_diff:
             return f"another temperature: the engine's numbers are those of temperature 1, not {sampling.temperature:g}"
         self._engine.forget_prefixes()
-        engine = self._engine.score((*prompt, *completion.ids), len(prompt))
-        if _largest(engine, trainer) <= self.canary.max_diff:
+        ids = (*prompt, *completion.ids)[: self.window - 1]  # scoring needs room for one token more
+        engine = self._engine.score(ids, len(prompt))
+        if _largest(engine, trainer[: len(engine)]) <= self.canary.max_diff:
             return "a stale prefix cache: scored again without cached prefixes, engine and trainer agree"
         return "neither the prefix cache nor the temperature: the engine computes something else than the trainer"
 

@@ -1,0 +1,209 @@
+"""A run's life: train, start, pause, resume, stop, wait. Threads are here and nowhere else.
+
+One thread at a time trains: the caller's (``train``) or the run's own (``start``). Whatever touches the models holds one
+lock, so a ``generate`` from a notebook cell falls between two steps.
+"""
+
+import threading
+import weakref
+from collections.abc import Generator, Iterator
+from typing import Self
+
+from workbench import console, views
+from workbench.errors import ConfigError, StateError, Stopped, check_kind
+from workbench.look import Look
+from workbench.records import State, Step
+from workbench.training import RunPlan, Training
+
+
+class Life(Look):
+    """The living side of ``Run``: its state, its thread, and the calls that change them."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self.plan = plan
+        self._stop, self._go, self._resting = threading.Event(), threading.Event(), threading.Event()
+        self._lock, self._claim = threading.RLock(), threading.Lock()
+        self._go.set()
+        self._training = Training(plan, self._stop.is_set)
+        self._thread: threading.Thread | None = None
+        self._loop: weakref.ref[Generator[Step]] | None = None  # the caller's; held weakly, so that leaving the loop ends it
+        self._iterating = False
+        self.state = "new"
+        self.error: BaseException | None = None
+
+    def train(self, steps: int) -> Iterator[Step]:
+        """Train ``steps`` more steps in the caller's thread: ``for step in run.train(50): ...``.
+
+        Leaving the loop is a pause: another ``train`` or ``start`` goes on where it was left. Held-out prompts are scored
+        before the first step and after the last. Raises what failed; an interrupt pauses.
+        """
+        self._check_idle("train", steps)
+        loop = self._train(steps)
+        self._loop = weakref.ref(loop)
+        return loop
+
+    def _train(self, steps: int) -> Generator[Step]:
+        self._begin("train", steps)  # again: between ``train`` and its first step another may have begun
+        with console.progress(self._training.log):
+            yield from self._drive(steps)
+
+    def start(self, steps: int) -> Self:
+        """Train ``steps`` more steps in a thread of the run's own; returns at once. ``wait`` for it, or ``watch`` it."""
+        self._begin("start", steps)
+        self._thread = threading.Thread(target=self._work, args=(steps,), name=f"workbench-{self.plan.name}", daemon=True)
+        self._set("starting")
+        self._thread.start()
+        return self
+
+    def _begin(self, call: str, steps: int) -> None:
+        """Claim the run for one thread of training."""
+        with self._claim:
+            self._check_idle(call, steps)
+            self._iterating, self.error = True, None
+        self._stop.clear()
+        self._resting.clear()
+        self._go.set()
+
+    def _work(self, steps: int) -> None:
+        try:
+            for _ in self._drive(steps):
+                pass
+        except BaseException as error:
+            self.error = error
+
+    def _drive(self, steps: int) -> Iterator[Step]:
+        """The one way through a run: open, evaluate, step by step, evaluate, save."""
+        training, end, finished = self._training, self._training.done + steps, False
+        try:
+            self._set("starting")
+            with self._lock:
+                training.open()
+                if training.done == 0:
+                    training.evaluate()
+            self._set("running")
+            while training.done < end:
+                self._rest()
+                with self._lock:
+                    step = training.step(end)
+                yield step
+            with self._lock:
+                training.evaluate()
+            finished = True
+        except Stopped:
+            self._set("stopped")
+        except (KeyboardInterrupt, GeneratorExit):
+            self._set("paused")
+            raise
+        except BaseException as error:
+            self._set("failed", f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            try:
+                training.save()
+                if finished:
+                    self._set("finished")
+            except OSError as error:
+                self._set("failed", f"the run's folder can't be written: {error}")
+                raise
+            finally:
+                self._iterating = False
+                self._resting.set()
+
+    def _rest(self) -> None:
+        """Between two steps: wait while paused. Raises Stopped when it's time to go."""
+        if not self._go.is_set():
+            self._set("paused")
+            self._training.save()
+            self._resting.set()
+            while not self._go.wait(0.05):
+                if self._stop.is_set():
+                    raise Stopped("pause")
+            self._resting.clear()
+            self._set("running")
+        if self._stop.is_set():
+            raise Stopped("step")
+
+    # ------------------------------------------------------------ control
+
+    def pause(self) -> None:
+        """Rest after the step in progress; returns when the run rests. Nothing to do where nothing runs."""
+        self._go.clear()
+        if not self._is_alive:
+            self._go.set()
+            return
+        if threading.current_thread() is not self._thread:
+            self._resting.wait()
+            views.refresh(self._training.log)
+
+    def resume(self) -> None:
+        """Go on after ``pause``. Raises StateError where no thread rests: after a loop was left, ``train`` or ``start`` goes on."""
+        if not self._is_alive:
+            found = f"no thread of this run rests ({self.state}, {self._training.done} steps)"
+            raise StateError("run.resume", found, "train(n) or start(n) to make n more steps")
+        self._resting.clear()
+        self._go.set()
+
+    def stop(self) -> None:
+        """End training now: the step in progress is dropped, within a second also in a long rollout. ``start`` may follow.
+
+        While the model is loaded or the engine starts, that is waited for. A ``train`` loop that rests between two steps ends.
+        """
+        self._stop.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        loop = self._loop() if self._loop is not None else None
+        if loop is not None and not loop.gi_running and self._iterating:
+            loop.close()
+            self._set("stopped")
+        if not self._iterating:
+            self._stop.clear()
+
+    def wait(self, timeout: float | None = None, *, until_step: int | None = None) -> Self:
+        """Wait until the thread is done, with a progress bar, and raise what failed in it. An interrupt pauses the run.
+
+        ``timeout``: seconds at most. ``until_step``: only until that step is made.
+        """
+        if self.state == "new":
+            raise StateError("run.wait", "nothing was started", "start(n) first")
+        if self.state == "paused" and self._is_alive and timeout is None and self._resting.is_set():
+            raise StateError("run.wait", "the run is paused", "resume() it first")
+        if self._thread is not None:
+            try:
+                console.follow(
+                    self._training.log, lambda: self._is_alive and (until_step is None or self._training.done < until_step), timeout
+                )
+            except KeyboardInterrupt:
+                self.pause()
+                raise
+            views.refresh(self._training.log)
+        if self.error is not None:
+            raise self.error
+        return self
+
+    # ------------------------------------------------------------ inside
+
+    def _set(self, state: str, error: str = "") -> None:
+        if self.state not in (state, "closed"):
+            self.state = state
+            self._training.log.emit(State(state, error))
+
+    def _has_made(self, step: int | None) -> bool:
+        return step is not None and self._training.done >= step
+
+    @property
+    def _is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _check_open(self, call: str) -> None:
+        if self.state == "closed":
+            raise StateError(f"run.{call}", "the run is closed", "make a new Run")
+
+    def _check_idle(self, call: str, steps: int) -> None:
+        self._check_open(call)
+        check_kind(f"run.{call}: steps", steps, int, "a number of steps")
+        if steps < 1:
+            raise ConfigError(f"run.{call}({steps})", "a run has at least one step", "give the number of steps to train")
+        if self._iterating or self._is_alive:
+            fix = "wait(), stop(), or resume() it" if self._is_alive else "finish the loop that holds it, or stop()"
+            raise StateError(f"run.{call}", f"this run trains already ({self.state})", fix)
