@@ -1,6 +1,7 @@
 """The house of DESIGN: imports go only downwards, and the front door is light."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -110,3 +111,12 @@ def test_public_names_exist_and_leave_cuda_alone():
     assert {"vllm", "ray"} & set(answer_of(code).split()) == set()
     code = "import workbench as wb; [getattr(wb, name) for name in wb.__all__]; import torch; print(torch.cuda.is_initialized())"
     assert answer_of(code) == "False"
+
+
+def test_torch_before_workbench_is_noticed():
+    # OpenMP reads how it should wait when torch is loaded; after that it is too late.
+    program = "import {}; import workbench; print(workbench.TORCH_CAME_FIRST)"
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    for first, late in (("torch", "True"), ("json", "False")):
+        done = subprocess.run([sys.executable, "-c", program.format(first)], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == late

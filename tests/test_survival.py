@@ -170,6 +170,7 @@ def test_evaluate_after_stop(rested: Run) -> None:
     until(lambda: rested.state == "running")
     rested.stop()
     rested.evaluate()
+    assert [event for event in rested.events if event.kind == "held_out"][-1].data["step"] == len(rested.steps)
 
 
 def test_waiting_for_a_paused_run_says_what_to_do(rested: Run) -> None:

@@ -50,3 +50,8 @@ def test_labels_are_spread_in_order() -> None:
     assert crowded == sorted(crowded)
     assert (crowded[0], crowded[-1]) == pytest.approx((0.0, 1.0))
     assert spread([], 0.1) == []
+
+
+def test_a_hair_below_zero_needs_no_room_of_its_own() -> None:
+    assert scale(-0.006, 0.59).low == 0
+    assert scale(-0.2, 0.59).low < 0

@@ -20,6 +20,8 @@ class Axis:
 def scale(low: float, high: float, count: int = 3) -> Axis:
     """An axis that holds ``low .. high``, with about ``count`` intervals of 1, 2 or 5 times a power of ten."""
     span = high - low or abs(high) or 1.0
+    if -0.03 * span < low < 0 < high:
+        low = 0.0  # an estimate that dips below zero by a hair needs no room of its own
     raw = span / count
     power = math.floor(math.log10(raw))
     step = next(factor * 10.0**power for factor in (1, 2, 5, 10) if factor * 10.0**power >= raw * 0.999)
