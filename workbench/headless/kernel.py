@@ -177,6 +177,7 @@ class _Client(PapermillNotebookClient):
         return self.km
 
     def execute(self, **kwargs: Any) -> NotebookNode:
+        """Start the kernel, run the cells, end the kernel. Raises KernelStartError where it does not start."""
         self.reset_execution_trackers()
         try:
             with self.setup_kernel(**kwargs):
@@ -219,6 +220,8 @@ class _Client(PapermillNotebookClient):
         except DeadKernelError:
             self.guard.kernel_died = not self.guard.reason
         self.screen.cell_ended(ok)
+        if not ok and cell.execution_count is None:  # the kernel died before it could say its number
+            cell.execution_count = sum(earlier.cell_type == "code" for earlier in self.nb.cells[: index + 1])
         # The traceback of a stopped cell, if it left any, says KeyboardInterrupt and not why.
         if not ok and not (failed and self.guard.reason != "timeout"):
             process = self.km.provisioner.process
