@@ -170,9 +170,7 @@ class Life(Look):
             raise StateError("run.wait", "the run is paused", "resume() it first")
         if self._thread is not None:
             try:
-                console.follow(
-                    self._training.log, lambda: self._is_alive and (until_step is None or self._training.done < until_step), timeout
-                )
+                console.follow(self._training.log, lambda: self._is_alive and not self._has_made(until_step), timeout)
             except KeyboardInterrupt:
                 self.pause()
                 raise

@@ -184,7 +184,7 @@ class Training:
     def talk(self, prompt: str, temperature: float, max_tokens: int, adapter: bool) -> Completion:
         """One completion of ``prompt``, from the trained policy or from the base."""
         self._catch_up()
-        ids = self._prompt(Example(prompt, None, -1)).ids
+        ids = self._prompt(Example(prompt, None, -1), max_tokens).ids
         draw = Draw(("talk",), temperature, max_tokens, seeded=True, adapter=adapter)
         return self._crew.worker.rollout([ids], 1, draw, lambda: False)[0]
 
@@ -204,15 +204,15 @@ class Training:
             raise RuntimeError("the training is not open")
         return self.crew
 
-    def _prompt(self, example: Example) -> Prompt:
-        worker, longest = self._crew.worker, self.plan.sampling.max_tokens
+    def _prompt(self, example: Example, max_tokens: int | None = None) -> Prompt:
+        worker, longest = self._crew.worker, max_tokens or self.plan.sampling.max_tokens
         ids = worker.tokenizer.encode(example.text)
         name = f"prompt {example.index}" if example.index >= 0 else "prompt"
         if len(ids) + longest > worker.window:
             raise ConfigError(
                 f"{name} ({example.text[:60]!r}): {len(ids)} tokens, and up to {longest} more",
                 f"the engine's window holds {worker.window}",
-                f"VLLM(window={len(ids) + longest}) or more, a smaller Sampling(max_tokens=...), or a shorter prompt",
+                f"VLLM(window={len(ids) + longest}) or more, fewer max_tokens, or a shorter prompt",
             )
         return Prompt(example.text, ids, example.answer, example.index)
 
@@ -232,7 +232,7 @@ class Training:
 
 
 def _samples(number: int, batch: Batch) -> Samples:
-    """Every so-manieth row of a batch, so that several prompts are seen."""
+    """A few rows from all over a batch, so that several prompts are seen."""
     rows = range(0, len(batch.completions), max(1, len(batch.completions) // SAMPLES))[:SAMPLES]
     return Samples(
         step=number,
