@@ -34,7 +34,7 @@ test: setup
 	$(BIN)/python -m pytest $(ARGS)
 
 lab: setup
-	JUPYTER_PREFER_ENV_PATH=1 $(BIN)/jupyter lab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/notebooks $(ARGS)
+	JUPYTER_PREFER_ENV_PATH=1 exec $(BIN)/jupyter lab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 lint: setup
 	$(BIN)/ruff check
