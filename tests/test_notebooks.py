@@ -1,4 +1,4 @@
-"""Both notebooks, executed as a user would: by the command, in their own kernels, with a few steps."""
+"""Both notebooks, executed as a user would: by the command, in their own kernels."""
 
 import json
 import os
@@ -37,15 +37,19 @@ def kinds(cell: list[Any]) -> set[str]:
     return {kind for output in cell for kind in output.get("data", {})}
 
 
-def test_the_quickstart_trains_and_leaves_a_readable_notebook(tmp_path: Path, cache: Path) -> None:
-    done = execute("recipes/quickstart.ipynb", tmp_path, cache, "-p", "steps", "3", "-p", "held_out", "32")
+def test_the_quickstart_learns_and_leaves_a_readable_notebook(tmp_path: Path, cache: Path) -> None:
+    """The demo in full, warm start included; its last cells check the gain themselves."""
+    done = execute("recipes/quickstart.ipynb", tmp_path, cache)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "held-out reward: 0." in done.stdout + done.stderr
     cells = outputs(tmp_path)
     assert {"image/png", "text/html", "text/plain"} <= kinds(cells["run.summary()"])
     assert "text/html" in kinds(cells["run.batch"])
     metrics = json.loads((tmp_path / "runs" / "quickstart" / "metrics.json").read_text())
-    assert metrics["steps"] == 3
-    assert 0.15 < metrics["held_out_reward"]["before"] < 0.45
+    reward = metrics["held_out_reward"]
+    assert metrics["steps"] == 100
+    assert 0.2 <= reward["before"] <= 0.4
+    assert reward["after"] - reward["before"] >= max(0.3, 5 * reward["stderr"])
     assert metrics["sync"]["max_logprob_diff"] < 1e-3
     assert (tmp_path / "runs" / "quickstart" / "adapter" / "adapter_model.safetensors").exists()
 
