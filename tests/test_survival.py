@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import torch
 
 import workbench as wb
 from tests.test_run import likes_a, make, until
-from workbench.errors import ConfigError, DivergedError, StateError, Stopped, SyncError
+from workbench.errors import ConfigError, DivergedError, EngineError, StateError, Stopped, SyncError
 from workbench.events import EventLog, read_events
 from workbench.folder import RunFolder
 from workbench.records import Notice
@@ -155,6 +156,46 @@ def test_pause_right_after_resume_really_rests(rested: Run) -> None:
         rested.resume()
 
 
+def test_pause_that_follows_resume_at_once_never_hangs(rested: Run) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    rested.start(100_000)
+    done = threading.Event()
+
+    def quick() -> None:
+        for _ in range(150):
+            rested.pause()
+            rested.resume()
+        done.set()
+
+    try:
+        threading.Thread(target=quick, daemon=True).start()
+        assert done.wait(60)
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_an_interrupt_at_the_very_beginning_does_not_block_the_run(rested: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("_set", "_drive"):
+        with monkeypatch.context() as patch:
+            patch.setattr(rested, name, interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                rested.start(1) if name == "_set" else list(rested.train(1))
+        rested.stop()
+        assert len(list(rested.train(1))) == 1
+
+
+def test_a_stop_from_elsewhere_leaves_evaluate_usable(rested: Run) -> None:
+    threading.Timer(0.3, rested.stop).start()
+    list(rested.train(100_000))
+    assert rested.state == "stopped"
+    rested.evaluate()
+    assert [event for event in rested.events if event.kind == "held_out"][-1].data["step"] == len(rested.steps)
+
+
 def test_a_held_loop_is_ended_by_stop(rested: Run) -> None:
     loop = rested.train(5)
     next(loop)
@@ -215,6 +256,22 @@ def test_a_run_closed_in_its_own_loop_stays_closed(run: Run) -> None:
     for call in (lambda: run.generate("sort ab="), lambda: run.train(1), run.evaluate):
         with pytest.raises(StateError, match="closed"):
             call()
+
+
+def test_of_two_runs_that_start_at_once_one_gets_the_engine_and_the_other_the_reason(small_model: Path, tmp_path: Path) -> None:
+    runs = [make(small_model, tmp_path, name=name, held_out=0) for name in ("one", "two")]
+    for run in runs:
+        run.start(1)
+    errors = []
+    for run in runs:
+        try:
+            run.wait()
+        except EngineError as error:
+            errors.append(str(error))
+    assert sorted(run.state for run in runs) == ["failed", "finished"]
+    assert "this process has one already" in errors[0]
+    for run in runs:
+        run.close()
 
 
 # ---------------------------------------------------------------- files

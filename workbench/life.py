@@ -43,26 +43,28 @@ class Life(Look):
         return loop
 
     def _train(self, steps: int) -> Generator[Step]:
-        self._begin("train", steps)  # again: between ``train`` and its first step another may have begun
+        with self._claim:
+            self._check_idle("train", steps)  # again: between ``train`` and its first step another may have begun
+            self._make_ready()
         with console.progress(self._training.log):
             yield from self._drive(steps)
 
     def start(self, steps: int) -> Self:
         """Train ``steps`` more steps in a thread of the run's own; returns at once. ``wait`` for it, or ``watch`` it."""
-        self._begin("start", steps)
-        self._thread = threading.Thread(target=self._work, args=(steps,), name=f"workbench-{self.plan.name}", daemon=True)
-        self._set("starting")
-        self._thread.start()
+        with self._claim:
+            self._check_idle("start", steps)
+            self._make_ready()
+            self._set("starting")
+            self._thread = threading.Thread(target=self._work, args=(steps,), name=f"workbench-{self.plan.name}", daemon=True)
+            self._thread.start()
         return self
 
-    def _begin(self, call: str, steps: int) -> None:
-        """Claim the run for one thread of training."""
-        with self._claim:
-            self._check_idle(call, steps)
-            self._iterating, self.error = True, None
+    def _make_ready(self) -> None:
+        """What every beginning needs; the claim is held."""
         self._stop.clear()
         self._resting.clear()
         self._go.set()
+        self._iterating, self.error = True, None
 
     def _work(self, steps: int) -> None:
         try:
@@ -107,6 +109,7 @@ class Life(Look):
                 raise
             finally:
                 self._iterating = False
+                self._stop.clear()
                 self._resting.set()
 
     def _rest(self) -> None:
@@ -114,8 +117,8 @@ class Life(Look):
         if not self._go.is_set():
             self._set("paused")
             self._training.save()
-            self._resting.set()
             while not self._go.wait(0.05):
+                self._resting.set()  # every time: a resume that a pause follows at once may never be seen here
                 if self._stop.is_set():
                     raise Stopped("pause")
             self._resting.clear()
@@ -146,17 +149,17 @@ class Life(Look):
     def stop(self) -> None:
         """End training now: the step in progress is dropped, within a second also in a long rollout. ``start`` may follow.
 
-        While the model is loaded or the engine starts, that is waited for. A ``train`` loop that rests between two steps ends.
+        While a model is built or loaded or the engine starts, that is waited for. A ``train`` loop that rests between two steps ends.
         """
         self._stop.set()
         thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and thread.ident is not None and thread is not threading.current_thread():
             thread.join()
         loop = self._loop() if self._loop is not None else None
         if loop is not None and not loop.gi_running and self._iterating:
             loop.close()
             self._set("stopped")
-        if not self._iterating:
+        if not self._is_busy():
             self._stop.clear()
 
     def wait(self, timeout: float | None = None, *, until_step: int | None = None) -> Self:
@@ -193,6 +196,12 @@ class Life(Look):
     def _is_alive(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
+    def _is_busy(self) -> bool:
+        loop = self._loop() if self._loop is not None else None
+        if self._iterating and not self._is_alive and (loop is None or loop.gi_frame is None):
+            self._iterating = False  # an interrupt fell between the claim and the work
+        return self._iterating or self._is_alive
+
     def _check_open(self, call: str) -> None:
         if self.state == "closed":
             raise StateError(f"run.{call}", "the run is closed", "make a new Run")
@@ -202,6 +211,6 @@ class Life(Look):
         check_kind(f"run.{call}: steps", steps, int, "a number of steps")
         if steps < 1:
             raise ConfigError(f"run.{call}({steps})", "a run has at least one step", "give the number of steps to train")
-        if self._iterating or self._is_alive:
+        if self._is_busy():
             fix = "wait(), stop(), or resume() it" if self._is_alive else "finish the loop that holds it, or stop()"
             raise StateError(f"run.{call}", f"this run trains already ({self.state})", fix)

@@ -45,7 +45,7 @@ class Outcome:
         """The step as one line of the event stream."""
         batch, summary = self.batch, self.update.summary if self.update else LossStats.merge([]).summary()
         lengths = [len(c.ids) for c in batch.completions]
-        rewards = torch.tensor(batch.rewards)
+        rewards = torch.tensor(batch.rewards, dtype=torch.float64)
         return Step(
             step=number,
             reward_mean=float(rewards.mean()),

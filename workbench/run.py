@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import workbench
 from workbench import views
 from workbench.algos import GRPO, Algorithm, check_algorithm
-from workbench.errors import ConfigError, StateError, check_kind, spelled
+from workbench.errors import ConfigError, StateError, Stopped, check_kind, spelled
 from workbench.life import Life
 from workbench.mapping import DeviceMap
 from workbench.models.lora import LoRA
@@ -126,9 +126,12 @@ class Run(Life):
     def evaluate(self) -> None:
         """Score the held-out prompts now, where that was not done since the last step."""
         self._check_open("evaluate")
-        with self._lock:
-            self._training.open()
-            self._training.evaluate()
+        try:
+            with self._lock:
+                self._training.open()
+                self._training.evaluate()
+        except Stopped as stopped:
+            raise StateError("run.evaluate", "stop() was called meanwhile", "call it again") from stopped
 
     def __repr__(self) -> str:
         where = self._training.folder.path
