@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import workbench as wb
 from tests.test_run import likes_a, make, until
@@ -120,6 +121,8 @@ def test_a_policy_that_diverged_stops_the_run(rested: Run) -> None:
     worker.actor.updates += 1
     with pytest.raises(DivergedError, match="not finite"):
         list(rested.train(1))
+    saved = load_file(rested.path / "adapter" / "adapter_model.safetensors")
+    assert all(bool(tensor.isfinite().all()) for tensor in saved.values())  # the last good one is kept
     with torch.no_grad():
         for name, tensor in worker.actor.adapter().items():
             tensor.copy_(kept[name])

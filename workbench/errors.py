@@ -56,6 +56,7 @@ def spelled(**elsewhere: str) -> Callable[[Class], Class]:
     """Class decorator: an unknown keyword is a ConfigError that names the right one. ``elsewhere``: other libraries' names for ours."""
 
     def decorate(cls: Class) -> Class:
+        """``cls`` with a checked ``__init__``."""
         init = cls.__init__  # type: ignore[misc]
         known = [name for name in inspect.signature(init).parameters if name != "self"]
 

@@ -20,7 +20,7 @@ from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.resolve import resolve_model
 from workbench.models.tokenizer import Tokenizer
-from workbench.records import Batch, Completion, HeldOut, Memory, Phase, Progress, Prompt, RunStarted, Samples, Step, mean
+from workbench.records import Batch, Completion, HeldOut, Memory, Notice, Phase, Progress, Prompt, RunStarted, Samples, Step, mean
 from workbench.rewards import Reward, Scorer, reward_name
 from workbench.rollout.config import VLLM, Sampling
 from workbench.runtime.worker import Draw, Worker, WorkerPlan
@@ -189,11 +189,14 @@ class Training:
         return self._crew.worker.rollout([ids], 1, draw, lambda: False)[0]
 
     def save(self) -> None:
-        """Write the adapter and ``metrics.json``."""
+        """Write the adapter, unless it has diverged (then the one saved before stays), and ``metrics.json``."""
         if self.folder.path is None:
             return
         if self.crew is not None and self.done:
-            self.folder.write("adapter", self.crew.worker.save_adapter)
+            if self.crew.worker.is_finite:
+                self.folder.write("adapter", self.crew.worker.save_adapter)
+            else:
+                self.log.emit(Notice("the adapter has weights that are not finite: it is not saved, the one saved before stays"))
         self.folder.write_json("metrics.json", asdict(metrics(self.log.events)))
 
     # ------------------------------------------------------------ inside

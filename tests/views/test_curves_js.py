@@ -107,6 +107,7 @@ def test_a_theme_that_changes_later_is_followed(show: Callable[..., Any], play: 
     page = show(play(2))
     page.evaluate("document.body.style.background = '#111'")
     page.wait_for_selector('#one [data-theme="dark"]', timeout=5000)
+    assert page.locator("#one .wb-curves").get_attribute("data-theme") == "dark"
 
 
 def test_the_words_of_a_panel_are_there_for_a_screen_reader(show: Callable[..., Any], play: Play) -> None:

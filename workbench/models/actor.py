@@ -214,6 +214,10 @@ class Actor:
         config: dict[str, Any] = self.model.peft_config["default"].to_dict()
         return config
 
+    def is_finite(self) -> bool:
+        """Whether every weight of the adapter is a finite number."""
+        return bool(torch.stack([tensor.isfinite().all() for tensor in self.adapter().values()]).all())
+
     def save(self, path: Path) -> None:
         """Write the adapter in peft's format: ``PeftModel.from_pretrained`` and vLLM read it."""
         self.model.save_pretrained(path)

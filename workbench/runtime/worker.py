@@ -162,6 +162,11 @@ class Worker:
 
     # ------------------------------------------------------------ beside the loop
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether the adapter is worth saving: no weight is NaN or infinite."""
+        return self._actor.is_finite()
+
     def save_adapter(self, path: Path) -> None:
         """Write the adapter in peft's format."""
         self._actor.save(path)
@@ -194,7 +199,10 @@ class Worker:
     def _cause(self, batch: Batch, sampling: Sampling) -> str:
         """A closer look at a dead canary: the worst completion, scored again by both sides at temperature 1 without cached prefixes."""
         if not self.in_sync:
-            return f"the trainer made {self._actor.updates - self._synced} updates since the engine got its adapter: a sync is missing"
+            count = self._actor.updates - self._synced
+            return (
+                f"not looked for, since the trainer is ahead: it made {count} updates since the engine got its adapter. Is a sync missing?"
+            )
         row = max(range(len(batch.completions)), key=lambda r: self._apart(batch, r, sampling.temperature))
         prompt, completion = batch.prompt_of(row).ids, batch.completions[row]
         trainer = self._actor.score([Row(prompt, completion.ids)], 1.0)[0].tolist()
