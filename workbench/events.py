@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
@@ -109,6 +109,17 @@ class EventLog:
             if file is not None:
                 with file:
                     os.fsync(file.fileno())
+
+
+def standing(events: Iterable[Event]) -> list[Event]:
+    """The events that count: without those of steps that a restored run left behind and made again."""
+    kept: list[Event] = []
+    for event in events:
+        if event.kind == "restored":
+            after = event.data["step"]
+            kept = [earlier for earlier in kept if earlier.data.get("step", 0) <= after]
+        kept.append(event)
+    return kept
 
 
 def read_events(path: Path) -> Iterator[Event]:

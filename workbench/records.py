@@ -162,6 +162,8 @@ class Step(Record):
     seconds: float
     phase_seconds: dict[str, float] = field(default_factory=dict)
     tokens_trained: int = 0  # that went through the update, prompts included; completions without an advantage are left out
+    rounds: int = 1  # of sampling; more where the algorithm draws until enough groups have a variance
+    data_wait_seconds: float = 0.0  # the step waited for its prompts to be tokenized; near 0 unless data starves the run
 
     def __str__(self) -> str:
         learnt = f"reward {self.reward_mean:.3f}  kl {self.kl:.4f}"
@@ -193,6 +195,46 @@ class HeldOut(Record):
 
 
 @dataclass(frozen=True)
+class Answers(Record):
+    """A few held-out prompts with what the policy answered at an evaluation, the same prompts every time."""
+
+    step: int
+    prompts: list[str]
+    completions: list[str]
+    answers: list[str]
+    rewards: list[float]
+
+
+@dataclass(frozen=True)
+class Knob(Record):
+    """A setting was changed on the run. A clip of two sides is a list."""
+
+    step: int  # the first with the new value
+    name: str
+    old: Any
+    new: Any
+
+
+@dataclass(frozen=True)
+class Checkpoint(Record):
+    """Everything that the run needs to go on after ``step`` lies in ``path``, whole."""
+
+    step: int
+    path: str  # within the run's folder
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Restored(Record):
+    """The run goes on after ``step`` in a new process. What the stream holds of later steps up to here no longer counts."""
+
+    step: int
+    checkpoint: str  # "" where the run was killed before its first one
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
 class Notice(Record):
     """Something worth knowing that stops nothing: an auto choice and why, a skipped step."""
 
@@ -209,7 +251,23 @@ class State(Record):
 
 KINDS: dict[str, type[Record]] = {
     re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower(): cls
-    for cls in (RunStarted, Progress, EngineReady, Memory, Phase, Sync, Step, Samples, HeldOut, Notice, State)
+    for cls in (
+        RunStarted,
+        Progress,
+        EngineReady,
+        Memory,
+        Phase,
+        Sync,
+        Step,
+        Samples,
+        HeldOut,
+        Answers,
+        Knob,
+        Checkpoint,
+        Restored,
+        Notice,
+        State,
+    )
 }
 
 
