@@ -1,16 +1,15 @@
-"""The supervised phase learns, repeats itself, and its cache survives crashes and company."""
+"""The supervised phase learns, repeats itself, and is kept in the cache (whose own tests are in test_cache.py)."""
 
 import json
-import os
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from workbench.errors import ConfigError
+from workbench.models.cache import MANIFEST
 from workbench.models.tiny import Shape
-from workbench.models.warm_start import MANIFEST, Recipe, cache_folder, damage, ensure, warm_start
+from workbench.models.warm_start import Recipe, ensure, warm_start
 
 SMALL = Shape(hidden=64, layers=1, heads=2, kv_heads=1, feed_forward=64, window=16)
 RECIPE = Recipe(name="Echo!", steps=40, batch=16, learning_rate=1e-2, shape=SMALL)
@@ -88,28 +87,16 @@ def test_other_demonstrations_are_another_entry() -> None:
     assert warm_start(lambda seed, count: [(prompt, said * 2) for prompt, said in echo(seed, count)], RECIPE) != warm_start(echo, RECIPE)
 
 
-@pytest.mark.parametrize(
-    ("name", "harm", "said"),
-    [
-        ("model.safetensors", lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"), "model.safetensors is not as it was written"),
-        ("model.safetensors", lambda path: path.write_bytes(path.read_bytes()[:100]), "model.safetensors is not as it was written"),
-        ("tokenizer.json", Path.unlink, "tokenizer.json is missing"),
-        (MANIFEST, Path.unlink, f"{MANIFEST} is missing"),
-        (MANIFEST, lambda path: path.write_text("{"), f"{MANIFEST} can't be read"),
-        (MANIFEST, lambda path: path.write_text("[]"), f"{MANIFEST} can't be read"),
-    ],
-)
-def test_a_damaged_entry_is_made_again(name: str, harm: object, said: str, cache: Path) -> None:
-    told: list[str] = []
+def test_a_damaged_entry_is_made_again() -> None:
+    told: list[tuple[int, int, str]] = []
     folder = warm_start(echo, RECIPE)
     whole = weights(folder)
-    harm(folder / name)  # type: ignore[operator]
-    with pytest.warns(UserWarning, match=rf"is damaged \({said}.*making it again"):
-        assert warm_start(echo, RECIPE, progress=lambda done, total, note: told.append(note)) == folder
-    assert "is damaged" in told[0]
+    (folder / "tokenizer.json").unlink()
+    with pytest.warns(UserWarning, match=r"is damaged \(tokenizer.json is missing\): making it again"):
+        assert warm_start(echo, RECIPE, progress=lambda *what: told.append(what)) == folder
+    assert told[0][:2] == (0, 40)
+    assert "is damaged" in told[0][2]
     assert all(torch.equal(value, weights(folder)[key]) for key, value in whole.items())
-    assert damage(folder) is None
-    assert entries(cache) == [folder.name]
 
 
 def test_an_interrupt_leaves_nothing_behind(cache: Path) -> None:
@@ -120,57 +107,6 @@ def test_an_interrupt_leaves_nothing_behind(cache: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         warm_start(echo, RECIPE, progress=stop)
     assert entries(cache) == []
-
-
-def test_what_killed_processes_left_is_cleared_after_a_day(cache: Path) -> None:
-    old, new = cache / "models" / ".making-old", cache / "models" / ".making-new"
-    for folder in (old, new):
-        (folder / "deep").mkdir(parents=True)
-    two_days_ago = time.time() - 2 * 24 * 3600
-    os.utime(old, (two_days_ago, two_days_ago))
-    made = warm_start(echo, RECIPE)
-    assert entries(cache) == [".making-new", made.name]
-
-
-def test_of_two_at_once_the_first_to_end_stays(cache: Path) -> None:
-    """What another process does meanwhile, done from within the slower one's progress."""
-    quicker: list[tuple[Path, int]] = []
-
-    def meanwhile(done: int, total: int, note: str) -> None:
-        if done == 21:
-            folder = warm_start(echo, RECIPE)
-            quicker.append((folder, folder.stat().st_ino))
-
-    folder = warm_start(echo, RECIPE, progress=meanwhile)
-    assert (folder, folder.stat().st_ino) == quicker[0]
-    assert damage(folder) is None
-    assert entries(cache) == [folder.name]
-
-
-def test_what_came_up_damaged_meanwhile_is_replaced(cache: Path) -> None:
-    def meanwhile(done: int, total: int, note: str) -> None:
-        if done == 21:
-            (warm_start(echo, RECIPE) / "config.json").write_text("{}")
-
-    folder = warm_start(echo, RECIPE, progress=meanwhile)
-    assert damage(folder) is None
-    assert entries(cache) == [folder.name]
-
-
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert cache_folder() == tmp_path / "cache"
-    monkeypatch.delenv("WORKBENCH_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_folder() == tmp_path / "xdg" / "rl-workbench"
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    assert cache_folder() == Path.home() / ".cache" / "rl-workbench"
-
-
-def test_a_cache_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "file"))
-    with pytest.raises(ConfigError, match=r"file/models: can't be written: .*\n  fix: set WORKBENCH_CACHE"):
-        warm_start(echo, RECIPE)
 
 
 def test_the_manifest_says_what_it_was_made_of() -> None:

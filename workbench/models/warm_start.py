@@ -1,32 +1,21 @@
-"""A short supervised phase, so that a model made on the spot has something for a reward to choose from; kept in a cache.
+"""A short supervised phase, so that a model made on the spot has something for a reward to choose from; kept in a cache."""
 
-A cache entry is a checkpoint folder with a list of its files and their SHA-256, written into a temporary folder and renamed
-when it is whole. Two processes at once both make it, and the first one's stays.
-"""
-
-import errno
 import hashlib
 import json
-import os
 import re
-import shutil
-import tempfile
 import time
-import warnings
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.models import tiny
+from workbench.models import cache, tiny
 from workbench.models.tiny import Demonstrations, Pairs, Report, Shape
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
-MANIFEST = "warm_start.json"
-STALE_SECONDS = 24 * 3600.0  # a temporary folder this old belongs to a process that was killed
 REPORT_EVERY = 5  # steps; about half a second
 
 
@@ -70,39 +59,34 @@ def warm_start(demonstrations: Demonstrations, recipe: Recipe, progress: Report 
     report = progress or (lambda done, total, note: None)
     pairs = demonstrations(recipe.seed, recipe.steps * recipe.batch)
     _check(pairs, recipe)
-    folder = cache_folder() / "models" / f"{re.sub(r'[^a-z0-9]+', '-', recipe.name.lower())[:40]}-{_key(pairs, recipe)}"
-    fault = damage(folder)
-    if fault is None:
-        report(recipe.steps, recipe.steps, "from the cache")
-        return folder
-    if folder.exists():
-        text = f"the cached model {folder} is damaged ({fault}): making it again"
-        warnings.warn(text, stacklevel=2)
-        report(0, recipe.steps, text)
-    temporary = _temporary(folder)
-    try:
-        _make(pairs, recipe, temporary, report)
-        _publish(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    report(recipe.steps, recipe.steps, f"saved in {folder}")
-    return folder
+    name = f"{re.sub(r'[^a-z0-9]+', '-', recipe.name.lower())[:40]}-{_key(pairs, recipe)}"
+
+    def say(share: float, note: str) -> None:
+        report(round(share * recipe.steps), recipe.steps, note)
+
+    return cache.kept(name, lambda folder: _make(pairs, recipe, folder, report), say)
+
+
+def _key(pairs: Pairs, recipe: Recipe) -> str:
+    """16 hex digits that differ wherever the weights would."""
+    digest = hashlib.sha256(json.dumps([asdict(recipe), pairs]).encode())
+    for source in (Path(tiny.__file__), Path(__file__)):
+        digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 # ---------------------------------------------------------------- learning
 
 
-def _make(pairs: Pairs, recipe: Recipe, folder: Path, report: Report) -> None:
-    """Build, train, save, and write the manifest last."""
+def _make(pairs: Pairs, recipe: Recipe, folder: Path, report: Report) -> dict[str, Any]:
+    """Build, train, save. Returns what the manifest says."""
     report(0, recipe.steps, "building a tiny model")
     begin = time.monotonic()
     tokenizer = tiny.build_tokenizer(tiny.vocabulary(pairs), recipe.shape.window)
     model = tiny.build(len(tokenizer), recipe.shape, recipe.seed)
     loss = _imitate(model, _rows(pairs, tokenizer, recipe.shape.window), recipe, report)
     tiny.save(model, tokenizer, folder)
-    files = {path.name: _sha256(path) for path in sorted(folder.iterdir())}
-    manifest = {"files": files, "recipe": asdict(recipe), "loss": loss, "seconds": time.monotonic() - begin}
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    return {"recipe": asdict(recipe), "loss": loss, "seconds": time.monotonic() - begin}
 
 
 def _imitate(model: "LlamaForCausalLM", rows: list[tuple[list[int], int]], recipe: Recipe, report: Report) -> float:
@@ -171,68 +155,3 @@ def _check(pairs: Pairs, recipe: Recipe) -> None:
         if not prompt or not completion:
             found = f"{prompt!r} -> {completion!r} has an empty side"
             raise ConfigError(f"demonstrations of {recipe.name!r}", found, "give a text for both the prompt and the completion")
-
-
-# ---------------------------------------------------------------- the cache
-
-
-def cache_folder() -> Path:
-    """Where things are kept that can be made again: $WORKBENCH_CACHE, or rl-workbench in $XDG_CACHE_HOME or ~/.cache."""
-    own = os.environ.get("WORKBENCH_CACHE")
-    if own:
-        return Path(own).expanduser()
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "rl-workbench"
-
-
-def damage(folder: Path) -> str | None:
-    """What is wrong with a cache entry, or None where every file is as it was written."""
-    try:
-        files = json.loads((folder / MANIFEST).read_text())["files"]
-        for name, digest in files.items():
-            if _sha256(folder / name) != digest:
-                return f"{name} is not as it was written"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        return f"{MANIFEST} can't be read: {error}"
-    return None
-
-
-def _key(pairs: Pairs, recipe: Recipe) -> str:
-    """16 hex digits that differ wherever the weights would."""
-    digest = hashlib.sha256(json.dumps([asdict(recipe), pairs]).encode())
-    for source in (Path(tiny.__file__), Path(__file__)):
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-def _temporary(folder: Path) -> Path:
-    """A fresh folder beside ``folder``. Clears what killed processes left there long ago."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        for left in folder.parent.glob(".making-*"):
-            if time.time() - left.stat().st_mtime > STALE_SECONDS:
-                shutil.rmtree(left, ignore_errors=True)
-        return Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
-    except OSError as error:
-        raise ConfigError(f"cache folder {folder.parent}", f"can't be written: {error}", "set WORKBENCH_CACHE to one that can") from error
-
-
-def _publish(temporary: Path, folder: Path) -> None:
-    """Put a whole entry in its place, unless another process has done so meanwhile."""
-    try:
-        temporary.rename(folder)
-        return
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise
-    if damage(folder) is not None:
-        aside = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
-        folder.rename(aside / "damaged")
-        shutil.rmtree(aside, ignore_errors=True)
-        _publish(temporary, folder)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
