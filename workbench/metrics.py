@@ -6,9 +6,12 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from workbench.events import Event
-from workbench.records import PHASES, EngineReady, HeldOut, Memory, Record, Step, Sync, mean, percentile
+from workbench.events import Event, standing
+from workbench.records import KINDS, PHASES, EngineReady, HeldOut, Memory, Record, Step, Sync, mean, percentile
+
+Kind = TypeVar("Kind", bound=Record)
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,11 @@ class HeldOutReward:
 
 @dataclass(frozen=True)
 class PhaseSeconds:
-    """Seconds of one phase in a step: the median and the 95th percentile over the steps that had the phase."""
+    """Seconds of one phase in a step: the median, the 95th and the 99th percentile over the steps that had the phase."""
 
     p50: float
     p95: float
+    p99: float
 
 
 @dataclass(frozen=True)
@@ -66,41 +70,29 @@ class Metrics:
     peak_memory_gib: float | None  # of the fullest device
 
 
+def records_of(events: Iterable[Event], kind: type[Kind]) -> list[Kind]:
+    """The records of one kind, in order; the other events are not parsed."""
+    name = next(name for name, cls in KINDS.items() if cls is kind)
+    found = (event.record for event in events if event.kind == name)
+    return [record for record in found if isinstance(record, kind)]
+
+
 def metrics(events: Iterable[Event]) -> Metrics:
     """The numbers of the run that wrote ``events``. A step or evaluation done again after a restore counts once, the later one."""
-    steps: dict[int, Step] = {}
-    held_out: dict[int, HeldOut] = {}
-    syncs: list[Sync] = []
-    engine: EngineReady | None = None
-    peaks: list[float] = []
-    for event in events:
-        match _record(event):
-            case Step() as record:
-                steps[record.step] = record
-            case HeldOut() as record:
-                held_out[record.step] = record
-            case Sync() as record:
-                syncs.append(record)
-            case EngineReady() as record:
-                engine = record
-            case Memory(peak_gib=peak):
-                peaks.append(peak)
-    done = list(steps.values())
+    events = standing(events)
+    steps = list({step.step: step for step in records_of(events, Step)}.values())
+    held_out = {point.step: point for point in records_of(events, HeldOut)}
+    engines = records_of(events, EngineReady)
     return Metrics(
         held_out_reward=_held_out([held_out[step] for step in sorted(held_out)]),
-        steps=len(done),
-        seconds=math.fsum(step.seconds for step in done),
-        phase_seconds=_phase_seconds(done),
-        rollout_engine=f"{engine.name} {engine.version}" if engine else None,
-        sync=_sync(done, syncs),
-        tokens_per_second=_tokens_per_second(done),
-        peak_memory_gib=max(peaks, default=None),
+        steps=len(steps),
+        seconds=math.fsum(step.seconds for step in steps),
+        phase_seconds=_phase_seconds(steps),
+        rollout_engine=f"{engines[-1].name} {engines[-1].version}" if engines else None,
+        sync=_sync(steps, records_of(events, Sync)),
+        tokens_per_second=_tokens_per_second(steps),
+        peak_memory_gib=max((memory.peak_gib for memory in records_of(events, Memory)), default=None),
     )
-
-
-def _record(event: Event) -> Record | None:
-    """The record of an event that counts here; the others (samples, progress) are many and need no parsing."""
-    return event.record if event.kind in ("step", "held_out", "sync", "engine_ready", "memory") else None
 
 
 def _held_out(points: Sequence[HeldOut]) -> HeldOutReward:
@@ -117,7 +109,7 @@ def _phase_seconds(steps: Sequence[Step]) -> dict[str, PhaseSeconds]:
     for phase in PHASES:
         seconds = [step.phase_seconds[phase] for step in steps if phase in step.phase_seconds]
         if seconds:
-            found[phase] = PhaseSeconds(percentile(seconds, 50), percentile(seconds, 95))
+            found[phase] = PhaseSeconds(percentile(seconds, 50), percentile(seconds, 95), percentile(seconds, 99))
     return found
 
 
