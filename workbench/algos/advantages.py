@@ -1,12 +1,31 @@
 """From rewards to advantages: pure functions of tensors.
 
-Legend: B = prompts (one group each), G = completions per prompt (group size).
+Legend: B = prompts (one group each), G = completions per prompt (group size), T = response tokens of a step's whole batch.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from workbench.algos.checks import check_same_shape
+
 ROUNDING_ULPS = 4  # rewards of a group closer than this many units in the last place are the same reward
+
+
+@dataclass(frozen=True)
+class StepTokens:
+    """What advantages per token are made from: one value per response token of a step's *whole* batch, never of a part.
+
+    The tokens of a completion lie together, in their order; completions without a token are not seen.
+    """
+
+    advantage: Tensor  # (T,) the completion's, from Algorithm.advantages, spread over its tokens
+    sequence: Tensor  # (T,) int64, which completion, in the order of rewards_BG.flatten(): that of group sequence // G
+    kl: Tensor | None = None  # (T,) nats, engine_logp - ref_logp of the sampled token (k1); None where no reference is needed
+
+    def __post_init__(self) -> None:
+        check_same_shape(self)
 
 
 def informative_groups(rewards_BG: Tensor) -> Tensor:
@@ -37,6 +56,34 @@ def group_advantages(rewards_BG: Tensor, *, normalize_std: bool, eps: float = 1e
         variance = advantages.square().sum(dim=1, keepdim=True) / (rewards.shape[1] - 1)
         advantages = advantages / (variance.sqrt() + eps)
     return torch.where(informative_groups(rewards)[:, None], advantages, 0.0).to(torch.promote_types(rewards.dtype, torch.float32))
+
+
+def leave_one_out(rewards_BG: Tensor) -> Tensor:
+    """Each reward minus the mean of its group's *others*: (B, G), dtype as ``group_advantages``. RLOO (arXiv 2402.14740).
+
+    That is G / (G - 1) times the reward minus the mean of all, so a group without variance gives exactly 0. A group of one
+    has no others: 0.
+    """
+    others = max(1, rewards_BG.shape[1] - 1)
+    return group_advantages(rewards_BG, normalize_std=False) * (rewards_BG.shape[1] / others)
+
+
+def batch_normalized(values_T: Tensor) -> Tensor:
+    """``values_T`` with mean 0 and (sample) deviation 1 over all tokens: (T,), dtype as ``group_advantages``.
+
+    Global advantage normalization of REINFORCE++ (arXiv 2501.03262). Equal values, or one alone, give exactly 0.
+    """
+    return group_advantages(values_T[None], normalize_std=True)[0] if values_T.numel() else values_T
+
+
+def sums_to_end(values_T: Tensor, sequence_T: Tensor) -> Tensor:
+    """At each token the sum of ``values_T`` from there to the end of its completion, itself included: (T,), float64.
+
+    A completion's tokens lie together, in their order.
+    """
+    lengths = torch.unique_consecutive(sequence_T, return_counts=True)[1].tolist()
+    parts = [part.flip(0).cumsum(0).flip(0) for part in values_T.double().split(lengths)]
+    return torch.cat([values_T.double()[:0], *parts])
 
 
 def _float(rewards: Tensor) -> Tensor:

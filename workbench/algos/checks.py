@@ -1,8 +1,11 @@
-"""Checks of hyperparameters, made when they are written."""
+"""Checks of hyperparameters and of terms, made when they are written."""
 
+from dataclasses import fields
 from math import isfinite
 from numbers import Real
-from typing import TypeGuard
+from typing import Any, TypeGuard
+
+from torch import Tensor
 
 from workbench.errors import ConfigError
 
@@ -13,6 +16,21 @@ def check_count(name: str, value: object, *, least: int = 1, why: str = "it coun
     """Raise ConfigError unless ``value`` is an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ConfigError(f"{name}={value!r}", why, f"give an integer of at least {least}")
+
+
+def check_share(name: str, value: object) -> None:
+    """Raise ConfigError unless ``value`` is above 0 and at most 1."""
+    if not _is_number(value) or not 0 < value <= 1:
+        raise ConfigError(f"{name}={value!r}", "a share lies above 0 and at most at 1", "give 0.2 for a fifth, say")
+
+
+def check_same_shape(terms: Any) -> None:
+    """Raise ConfigError unless all tensors of the dataclass ``terms`` have its first one's shape; None is left out."""
+    owner, first = type(terms).__name__, fields(terms)[0].name
+    shapes = {f.name: tuple(value.shape) for f in fields(terms) if (value := getattr(terms, f.name)) is not None}
+    wrong = {name: shape for name, shape in shapes.items() if shape != shapes[first]}
+    if wrong:
+        raise ConfigError(f"{owner} with {first} of shape {shapes[first]}", f"other shapes: {wrong}", "give every term one value per token")
 
 
 def check_group_size(value: object) -> None:
@@ -32,6 +50,13 @@ def check_kl(kl: object, estimator: str) -> None:
     if kl and estimator == "k1":
         found = "the gradient of k1 has expectation zero, so as a loss it only adds noise"
         raise ConfigError(f"kl={kl!r} with kl_estimator='k1'", found, "use 'k3' (GRPO's) or 'k2'")
+
+
+def given_reference(kl: float, values: Tensor | None, name: str) -> Tensor:
+    """``values``, what a KL term reads of the reference. Raises ConfigError where there are none; ``name`` says what to give."""
+    if values is None:
+        raise ConfigError(f"kl={kl}", "there are no reference log-probabilities", f"give {name}, or set kl=0")
+    return values
 
 
 def check_cap(cap: object) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from workbench.algos.terms import Importance, KlEstimator, clipped_surrogate, importance_weight, kl_estimate
-from workbench.errors import ConfigError
+from workbench.algos.checks import check_same_shape, given_reference
+from workbench.algos.terms import Importance, KlEstimator, Surrogate, clipped_surrogate, importance_weight, kl_estimate
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,7 @@ class TokenTerms:
     sequence: Tensor | None = None  # (T,) int64, which completion of the micro-batch, from 0: for ratios per sequence (GSPO)
 
     def __post_init__(self) -> None:
-        shapes = {f.name: tuple(value.shape) for f in fields(self) if (value := getattr(self, f.name)) is not None}
-        wrong = {name: shape for name, shape in shapes.items() if shape != shapes["logp"]}
-        if wrong:
-            raise ConfigError(
-                f"TokenTerms with logp of shape {shapes['logp']}", f"other shapes: {wrong}", "give every term one value per token"
-            )
+        check_same_shape(self)
 
 
 @dataclass(frozen=True)
@@ -106,19 +101,22 @@ class Loss:
 def policy_loss(
     tokens: TokenTerms, *, clip: tuple[float, float], kl: float, kl_estimator: KlEstimator, importance_cap: float | None
 ) -> Loss:
-    """The loss that GRPO and its kin share: sum over tokens of weight·(importance·surrogate + kl·estimate).
+    """The loss that GRPO and its kin share: ``surrogate_loss`` of PPO's clipped surrogate, a ratio per token."""
+    surrogate = clipped_surrogate(tokens.logp, tokens.old_logp, tokens.advantage, *clip)
+    return surrogate_loss(tokens, surrogate, kl=kl, kl_estimator=kl_estimator, importance_cap=importance_cap)
+
+
+def surrogate_loss(tokens: TokenTerms, surrogate: Surrogate, *, kl: float, kl_estimator: KlEstimator, importance_cap: float | None) -> Loss:
+    """Sum over tokens of weight·(importance·surrogate + kl·estimate).
 
     The correction for the engine weighs the surrogate alone, not the KL term, as in TRL and verl. With ``kl`` 0 a
     reference that is given is only measured.
     """
     importance = importance_weight(tokens.old_logp, tokens.engine_logp, importance_cap)
-    surrogate = clipped_surrogate(tokens.logp, tokens.old_logp, tokens.advantage, *clip)
     per_token = importance.weight * surrogate.loss
     divergence = None if tokens.ref_logp is None else kl_estimate(tokens.logp, tokens.ref_logp, kl_estimator)
     if kl > 0:
-        if divergence is None:
-            raise ConfigError(f"kl={kl}", "there are no reference log-probabilities", "give TokenTerms.ref_logp, or set kl=0")
-        per_token = per_token + kl * divergence
+        per_token = per_token + kl * given_reference(kl, divergence, "TokenTerms.ref_logp")
     return reduce_loss(tokens, per_token, clipped=surrogate.clipped, kl=divergence, importance=importance)
 
 

@@ -1,7 +1,7 @@
 """The terms that policy losses are made of: pure functions of tensors, no model, no configuration.
 
-Legend: T = response tokens of one packed micro-batch (flat, no padding). Terms are elementwise, so any other shape such as
-(B, L) does as well. N = completions of one optimizer step. Log-probabilities are natural, at the sampling temperature.
+Legend: T = response tokens of one packed micro-batch (flat, no padding). Terms give one value per token, so any other shape
+such as (B, L) does as well. N = completions of one optimizer step. Log-probabilities are natural, at the sampling temperature.
 Half-precision inputs are computed in float32.
 """
 
@@ -21,7 +21,7 @@ MAX_LOG_RATIO = 20.0  # exp of more is no probability ratio but a fault; the rat
 
 
 class Surrogate(NamedTuple):
-    """A token's loss, and whether its gradient was clipped away."""
+    """A token's policy loss, and whether its gradient was clipped away."""
 
     loss: Tensor  # (T,)
     clipped: Tensor  # (T,) bool
@@ -47,6 +47,28 @@ def clipped_surrogate(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip_lo
     bounded = ratio.clamp(1 - clip_low, 1 + clip_high)
     clipped = ((advantage > 0) & (ratio > 1 + clip_high)) | ((advantage < 0) & (ratio < 1 - clip_low))
     return Surrogate(-torch.minimum(ratio * advantage, bounded * advantage), clipped.detach())
+
+
+def reinforce_surrogate(logp: Tensor, advantage: Tensor) -> Surrogate:
+    """REINFORCE (Williams, 1992) as a loss per token (T,): -A·logp. There is no ratio, so nothing is clipped."""
+    loss = -_wide(advantage) * _wide(logp)
+    return Surrogate(loss, torch.zeros_like(loss, dtype=torch.bool))
+
+
+def sequence_mean(values: Tensor, sequence: Tensor, counted: Tensor) -> Tensor:
+    """The mean of each completion's ``values`` over its counted tokens, given back to each of its tokens: (T,), float64.
+
+    ``sequence`` says which completion a token belongs to, by any integers. Tokens that are not ``counted`` get that mean,
+    too, but have no part in it. The sums are float64: they don't depend on the order in which a GPU adds. Never waits for
+    the device.
+    """
+    ordered, place = sequence.flatten().sort()
+    rank = torch.cat([ordered.new_zeros(min(1, len(ordered))), ordered.diff().ne(0).cumsum(0)])
+    row = torch.empty_like(rank).scatter(0, place, rank)  # 0, 1, ... without gaps; its size needs no look at the values
+    parts = torch.where(counted, values.double(), 0.0).flatten()
+    total = torch.zeros_like(parts).index_add(0, row, parts)
+    count = torch.zeros_like(parts).index_add(0, row, counted.flatten().double())
+    return (total / count.clamp(min=1))[row].view_as(values)
 
 
 def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: KlEstimator) -> Tensor:
