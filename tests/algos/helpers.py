@@ -9,7 +9,6 @@ from workbench.algos import (
     StepTokens,
     TokenTerms,
     checked_advantages,
-    checked_loss,
     checked_shaped,
     checked_token_advantages,
 )
@@ -36,11 +35,11 @@ def padded(flat, lengths):
     return TokenTerms(**terms), mask
 
 
-def split_losses(algo, tokens, parts):
+def split_losses(loss_of, tokens, parts):
     """The losses of ``tokens`` in ``parts`` random micro-batches of whole completions, and the gradient that they add up to."""
     split = replace(tokens, logp=tokens.logp.detach().clone().requires_grad_())
     row_part = torch.randint(parts, (int(tokens.sequence.max()) + 1,), generator=torch.Generator().manual_seed(parts))
-    losses = [checked_loss(algo, pick(split, row_part[tokens.sequence] == part)) for part in range(parts)]
+    losses = [loss_of(pick(split, row_part[tokens.sequence] == part)) for part in range(parts)]
     for loss in losses:
         loss.total.backward()
     return losses, split.logp.grad

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from workbench.algos import group_advantages, informative_groups
+from tests.algos.helpers import tensor
+from workbench.algos import batch_normalized, group_advantages, informative_groups, leave_one_out, sums_to_end
 
 
 def test_without_std_is_reward_minus_group_mean():
@@ -77,3 +78,42 @@ def test_half_precision_rewards_keep_an_exact_mean():
 def test_no_groups():
     assert group_advantages(torch.zeros(0, 4), normalize_std=True).shape == (0, 4)
     assert informative_groups(torch.zeros(0, 4)).shape == (0,)
+
+
+# ---------------------------------------------------------------- leave one out
+
+
+def test_leave_one_out_by_its_definition():
+    rewards = torch.randn(3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    others = (rewards.sum(1, keepdim=True) - rewards) / 4
+    torch.testing.assert_close(leave_one_out(rewards), rewards - others, rtol=0, atol=1e-15)
+
+
+def test_leave_one_out_without_variance_or_others_is_exactly_zero():
+    assert not leave_one_out(torch.full((2, 3), 0.1, dtype=torch.float64)).any()
+    assert leave_one_out(tensor(7.0)[None]).tolist() == [[0.0]]
+
+
+# ---------------------------------------------------------------- over tokens
+
+
+def test_batch_normalized_by_hand():
+    # 1, 2, 6: mean 3, variance (4 + 1 + 9) / 2 = 7
+    expected = [x / math.sqrt(7) for x in (-2, -1, 3)]
+    assert batch_normalized(tensor(1.0, 2.0, 6.0)).tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 7])
+def test_batch_normalized_of_equal_values_is_exactly_zero(count):
+    normalized = batch_normalized(torch.full((count,), 0.1, dtype=torch.float64))
+    assert normalized.tolist() == [0.0] * count
+
+
+def test_sums_to_end_stay_in_their_completion():
+    # completion 0: 1, 2, 3; 2 (1 has no token): 4; 3: 5, 6
+    sums = sums_to_end(tensor(1.0, 2.0, 3.0, 4.0, 5.0, 6.0), torch.tensor([0, 0, 0, 2, 3, 3]))
+    assert sums.tolist() == [6.0, 5.0, 3.0, 4.0, 11.0, 6.0]
+
+
+def test_sums_to_end_of_nothing():
+    assert sums_to_end(tensor(), torch.zeros(0, dtype=torch.int64)).shape == (0,)

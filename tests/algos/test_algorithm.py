@@ -1,7 +1,5 @@
 """An algorithm of one's own, as written in a notebook cell, and what its author is told."""
 
-import math
-
 import pytest
 import torch
 
@@ -9,11 +7,13 @@ from workbench.algos import (
     GRPO,
     Algorithm,
     Loss,
+    StepTokens,
     TokenTerms,
     check_algorithm,
     checked_advantages,
     checked_loss,
-    clipped_surrogate,
+    checked_shaped,
+    checked_token_advantages,
     reduce_loss,
 )
 from workbench.errors import ConfigError
@@ -27,18 +27,6 @@ class Reinforce(Algorithm):
 
     def loss(self, tokens):
         return reduce_loss(tokens, -tokens.advantage * tokens.logp)
-
-
-class SequenceRatio(Reinforce):
-    """GSPO's idea (arXiv 2507.18071) over the shared terms: the ratio of a completion is the mean of its tokens' log-ratios."""
-
-    def loss(self, tokens):
-        log_ratio = tokens.logp - tokens.old_logp
-        count = int(tokens.sequence.max()) + 1
-        total = torch.zeros(count, dtype=log_ratio.dtype).index_add(0, tokens.sequence, log_ratio)
-        mean = (total / torch.bincount(tokens.sequence, minlength=count))[tokens.sequence]
-        term = clipped_surrogate(mean, torch.zeros_like(mean), tokens.advantage, 0.2, 0.2)
-        return reduce_loss(tokens, term.loss, clipped=term.clipped)
 
 
 def tokens_of(logp, old, **terms):
@@ -57,15 +45,25 @@ def test_two_methods_are_enough():
     assert not algo.skips_zero_advantage
 
 
-def test_a_ratio_per_sequence_fits_the_terms():
-    # completion 0: log-ratios 0.1 and 0.3, ratio e^0.2 clipped at 1.2; completion 1: ratio e^0.1, gradient -e^0.1 on its token
-    old = torch.tensor([-1.0, -1.0, -1.0], dtype=torch.float64)
-    logp = (old + torch.tensor([0.1, 0.3, 0.1], dtype=torch.float64)).requires_grad_()
-    loss = checked_loss(SequenceRatio(), tokens_of(logp, old, weight=torch.ones_like(old), sequence=torch.tensor([0, 0, 1])))
-    loss.total.backward()
-    assert loss.total.item() == pytest.approx(-1.2 * 2 - math.exp(0.1))
-    assert logp.grad.tolist() == pytest.approx([0.0, 0.0, -math.exp(0.1)])
-    assert loss.stats.clipped.item() == 2
+def test_the_other_hooks_change_nothing_unless_written():
+    algo, rewards = check_algorithm(Reinforce()), torch.tensor([[1.0, 0.0]])
+    tokens = StepTokens(torch.tensor([0.5, 0.5, -0.5]), torch.tensor([0, 0, 1]))
+    assert checked_shaped(algo, rewards, torch.tensor([[2, 1]]), None, 8) is rewards
+    assert checked_token_advantages(algo, tokens) is tokens.advantage
+    assert algo.sampling_rounds == 1
+
+
+def test_a_hook_of_ones_own():
+    class Brief(Reinforce):
+        def shaped(self, rewards_BG, lengths_BG, kl_BG, max_tokens):
+            return rewards_BG - lengths_BG / max_tokens
+
+        def token_advantages(self, tokens):
+            return tokens.advantage - tokens.kl
+
+    assert checked_shaped(Brief(), torch.tensor([[1.0, 0.0]]), torch.tensor([[2, 4]]), None, 8).tolist() == [[0.75, -0.5]]
+    tokens = StepTokens(torch.tensor([1.0, 1.0]), torch.tensor([0, 0]), torch.tensor([0.5, 0.0]))
+    assert checked_token_advantages(Brief(), tokens).tolist() == [0.5, 1.0]
 
 
 def test_both_methods_are_required():
@@ -89,6 +87,7 @@ class Broken(Reinforce):
         ("grpo", r"algo='grpo': str is no Algorithm\n  fix: give wb\.GRPO\(\)"),
         (Broken(group_size=0), r"group_size=0: it is the number of completions per prompt"),
         (Broken(minibatches="2"), r"minibatches='2'"),
+        (Broken(sampling_rounds=0), r"sampling_rounds=0: it is how often a step may draw prompts"),
     ],
 )
 def test_no_algorithm(algo, message):
@@ -110,6 +109,40 @@ def test_no_algorithm(algo, message):
 def test_advantages_that_cannot_work(advantages, message):
     with pytest.raises(ConfigError, match=message):
         checked_advantages(Broken(advantages=advantages), torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+
+
+@pytest.mark.parametrize(
+    ("shaped", "message"),
+    [
+        (lambda r, *_: r.mean(1), r"Broken\.shaped: shape \(2,\) from rewards of shape \(2, 2\)\n  fix: return one reward per completion"),
+        (lambda r, *_: r.tolist(), r"Broken\.shaped: it returned list"),
+        (lambda r, lengths, *_: r / lengths, r"Broken\.shaped: inf from the reward 1\.0 of 0 tokens\n  fix: keep rewards finite"),
+    ],
+)
+def test_shaped_rewards_that_cannot_work(shaped, message):
+    with pytest.raises(ConfigError, match=message):
+        checked_shaped(Broken(shaped=shaped), torch.ones(2, 2), torch.tensor([[1, 2], [0, 3]]), None, 8)
+
+
+@pytest.mark.parametrize(
+    ("token_advantages", "message"),
+    [
+        (
+            lambda t: t.advantage[None],
+            r"Broken\.token_advantages: shape \(1, 3\) from advantages of shape \(3,\)\n.*one advantage per token",
+        ),
+        (lambda t: 0.0, r"Broken\.token_advantages: it returned float"),
+        (lambda t: t.advantage / t.sequence, r"Broken\.token_advantages: nan in completion 0, whose advantage is 0\.0"),
+    ],
+)
+def test_token_advantages_that_cannot_work(token_advantages, message):
+    with pytest.raises(ConfigError, match=message):
+        checked_token_advantages(Broken(token_advantages=token_advantages), StepTokens(torch.zeros(3), torch.tensor([1, 0, 1])))
+
+
+def test_step_tokens_of_different_shapes_are_refused():
+    with pytest.raises(ConfigError, match=r"StepTokens with advantage of shape \(3,\): other shapes: \{'kl': \(2,\)\}"):
+        StepTokens(torch.zeros(3), torch.zeros(3, dtype=torch.int64), torch.zeros(2))
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,12 @@ from dataclasses import FrozenInstanceError, asdict, replace
 
 import pytest
 
-from workbench.algos import GRPO, DrGRPO
+from workbench.algos import DAPO, GRPO, GSPO, DrGRPO
 from workbench.algos.checks import clip_range
 from workbench.errors import ConfigError
 
 
-@pytest.mark.parametrize("algorithm", [GRPO, DrGRPO])
+@pytest.mark.parametrize("algorithm", [GRPO, DrGRPO, DAPO, GSPO])
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -58,7 +58,7 @@ def test_frozen():
         GRPO().kl = 1.0
 
 
-@pytest.mark.parametrize("algorithm", [GRPO, DrGRPO])
+@pytest.mark.parametrize("algorithm", [GRPO, DrGRPO, DAPO, GSPO])
 def test_the_kl_term_decides_on_the_reference(algorithm):
     assert (algorithm().needs_reference, algorithm().skips_zero_advantage) == (False, True)
     assert (algorithm(kl=0.1).needs_reference, algorithm(kl=0.1).skips_zero_advantage) == (True, False)

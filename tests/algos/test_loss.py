@@ -6,20 +6,12 @@ from dataclasses import fields, replace
 import pytest
 import torch
 
+from tests.algos.helpers import padded, pick, split_losses, tensor
 from workbench.algos import LossStats, TokenTerms, policy_loss, reduce_loss, token_weights
 from workbench.errors import ConfigError
 from workbench.records import Step
 
 FULL = {"clip": (0.2, 0.28), "kl": 0.1, "kl_estimator": "k3", "importance_cap": 1.5}
-
-
-def pick(tokens, mask):
-    """The part of ``tokens`` under ``mask``."""
-    return TokenTerms(**{f.name: None if (v := getattr(tokens, f.name)) is None else v[mask] for f in fields(tokens)})
-
-
-def tensor(*values):
-    return torch.tensor(values, dtype=torch.float64)
 
 
 def test_loss_by_hand():
@@ -72,14 +64,9 @@ def test_any_split_into_micro_batches_is_the_same_step(make_tokens, reduction, p
     whole = policy_loss(tokens, **FULL)
     whole.total.backward()
 
-    split = replace(tokens, logp=tokens.logp.detach().clone().requires_grad_())
-    part_of = torch.randint(parts, (len(lengths),), generator=torch.Generator().manual_seed(parts))[tokens.sequence]
-    losses = [policy_loss(pick(split, part_of == part), **FULL) for part in range(parts)]
-    for loss in losses:
-        loss.total.backward()
-
+    losses, gradient = split_losses(lambda part: policy_loss(part, **FULL), tokens, parts)
     assert sum(loss.total.item() for loss in losses) == pytest.approx(whole.total.item(), abs=1e-14)
-    torch.testing.assert_close(split.logp.grad, tokens.logp.grad, rtol=0, atol=1e-15)
+    torch.testing.assert_close(gradient, tokens.logp.grad, rtol=0, atol=1e-15)
     merged, direct = LossStats.merge([loss.stats for loss in losses]).summary(), whole.stats.summary()
     for f in fields(direct):
         assert getattr(merged, f.name) == pytest.approx(getattr(direct, f.name), rel=1e-12), f.name
@@ -103,21 +90,13 @@ def test_reductions_are_the_means_they_say(make_tokens):
 def test_padding_changes_nothing(make_tokens, reduction):
     lengths = torch.tensor([3, 6, 1])
     flat = make_tokens(lengths, token_weights(lengths, reduction, constant=6))
-    mask = torch.arange(8)[None] < lengths[:, None]  # (B, L), two columns more than needed
-
-    def padded(name, junk):
-        value = getattr(flat, name).detach()
-        return torch.full(mask.shape, junk, dtype=value.dtype).masked_scatter(mask, value)
-
-    junk = {"logp": 800.0, "old_logp": -900.0, "engine_logp": -3.0, "advantage": -5.0, "weight": 0.0, "ref_logp": 900.0, "sequence": 0}
-    terms = {name: padded(name, value) for name, value in junk.items()}
-    terms["logp"].requires_grad_()
-    loss, expected = policy_loss(TokenTerms(**terms), **FULL), policy_loss(flat, **FULL)
+    tokens, mask = padded(flat, lengths)
+    loss, expected = policy_loss(tokens, **FULL), policy_loss(flat, **FULL)
     loss.total.backward()
     expected.total.backward()
     assert loss.total.item() == pytest.approx(expected.total.item(), abs=1e-14)
-    assert torch.equal(terms["logp"].grad[mask], flat.logp.grad)
-    assert not terms["logp"].grad[~mask].any()
+    assert torch.equal(tokens.logp.grad[mask], flat.logp.grad)
+    assert not tokens.logp.grad[~mask].any()
     for f in fields(LossStats):
         assert getattr(loss.stats, f.name).item() == pytest.approx(getattr(expected.stats, f.name).item(), abs=1e-13), f.name
 

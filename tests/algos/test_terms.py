@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from workbench.algos import clipped_surrogate, importance_weight, kl_estimate, token_weights
+from workbench.algos import clipped_surrogate, importance_weight, kl_estimate, reinforce_surrogate, sequence_mean, token_weights
 from workbench.errors import ConfigError
 
 
@@ -56,6 +56,39 @@ def test_surrogate_stays_finite_for_an_absurd_ratio():
     term.loss.sum().backward()
     assert term.loss.tolist() == pytest.approx([math.exp(20), -1.2, 0.0])
     assert logp.grad.tolist() == [0.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_reinforce_is_minus_advantage_times_logp(dtype):
+    logp = torch.tensor([-0.5, -2.0], dtype=dtype, requires_grad=True)
+    term = reinforce_surrogate(logp, torch.tensor([3.0, -1.0], dtype=dtype))
+    term.loss.sum().backward()
+    assert term.loss.tolist() == [1.5, -2.0]
+    assert logp.grad.tolist() == [-3.0, 1.0]
+    assert term.clipped.tolist() == [False, False]
+    assert term.loss.dtype == torch.promote_types(dtype, torch.float32)
+
+
+# ---------------------------------------------------------------- a mean per completion
+
+
+def test_sequence_mean_by_hand():
+    # completion 4: (1 + 3) / 2, its uncounted 100 has no part; completion 0: 5; completion 9 has nothing that counts
+    values, sequence = torch.tensor([1.0, 5.0, 3.0, 100.0, 7.0]), torch.tensor([4, 0, 4, 4, 9])
+    counted = torch.tensor([True, True, True, False, False])
+    assert sequence_mean(values, sequence, counted).tolist() == [2.0, 5.0, 2.0, 2.0, 0.0]
+
+
+def test_sequence_mean_keeps_the_shape():
+    means = sequence_mean(torch.tensor([[1.0, 3.0], [5.0, 9.0]]), torch.tensor([[0, 0], [1, 1]]), torch.ones(2, 2, dtype=torch.bool))
+    assert means.tolist() == [[2.0, 2.0], [7.0, 7.0]]
+    none = torch.zeros(0)
+    assert sequence_mean(none, none.long(), none.bool()).shape == (0,)
+
+
+def test_sequence_mean_adds_in_float64():
+    values = torch.full((1000,), 0.1)
+    assert sequence_mean(values, torch.zeros(1000, dtype=torch.int64), values != 0)[0].item() == pytest.approx(0.1, rel=1e-7)
 
 
 # ---------------------------------------------------------------- KL
