@@ -14,8 +14,9 @@ from workbench.views.talk import Comparison, comparison
 
 if TYPE_CHECKING:
     from workbench.views.curves import Watch
+    from workbench.views.knobs import Panel, Steered
 
-__all__ = ["BatchTable", "Comparison", "Report", "Summary", "batch_table", "comparison", "refresh", "report", "summary", "watch"]
+__all__ = ["BatchTable", "Comparison", "Report", "Summary", "batch_table", "comparison", "panel", "refresh", "report", "summary", "watch"]
 
 
 def watch(log: EventLog) -> "Watch":
@@ -25,9 +26,15 @@ def watch(log: EventLog) -> "Watch":
     return live(log)
 
 
-def refresh(log: EventLog) -> None:
-    """Bring what a notebook keeps of the live view up to date, where one is shown. For the main thread."""
-    if "workbench.views.curves" in sys.modules:
-        from workbench.views.curves import refresh as live
+def panel(run: "Steered", log: EventLog) -> "Panel":
+    """The knobs of ``run``, which writes ``log``, to be turned by hand. Asked again it is the same one: shown twice, turned once."""
+    from workbench.views.knobs import panel as live
 
-        live(log)
+    return live(run, log)
+
+
+def refresh(log: EventLog) -> None:
+    """Bring what a notebook keeps of the live views up to date, where one is shown. For the main thread."""
+    for name in ("workbench.views.curves", "workbench.views.knobs"):
+        if name in sys.modules:
+            sys.modules[name].refresh(log)
