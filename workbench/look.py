@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class Reading(ABC):
     """A run as its events tell it. Steps and scores that a restored run left behind and made again are left out."""
 
+    state: str
+
     @property
     @abstractmethod
     def _log(self) -> EventLog:

@@ -19,7 +19,7 @@ from workbench.records import Knob, RunStarted, State
 from workbench.views.text import number
 
 if TYPE_CHECKING:
-    from workbench.views.compare import RunComparison
+    from workbench.views.compare import RunComparison, Told
 
 EVENTS = "events.jsonl"
 ENDS = ("finished", "stopped", "failed")
@@ -36,7 +36,7 @@ class PastRun(Reading):
         self._path, self._recorded = path, list(events)
         states = [record.state for record in records_of(events, State)]
         self.state = state_now(states, alive)
-        self.started = next(iter(records_of(events, RunStarted)))
+        self.started = records_of(events, RunStarted)[0]
         self._stream = EventLog()
         self._stream.events = list(events)
         if self.state == "interrupted":  # the views are told, the file is not
@@ -105,16 +105,17 @@ def compare(*runs: Reading | str | Path) -> "RunComparison":
 
     if not runs:
         raise ConfigError("wb.compare()", "there is no run to compare", "give runs or their folders: wb.compare(run, 'runs/quickstart')")
-    return compare_runs([_name_and_events(run) for run in runs])
+    return compare_runs([_told(run) for run in runs])
 
 
-def _name_and_events(run: Reading | str | Path) -> tuple[str, Sequence[Event]]:
+def _told(run: Reading | str | Path) -> "Told":
+    from workbench.views.compare import Told
+
     if isinstance(run, str | Path):
         run = load(run)
     if not isinstance(run, Reading):
         raise ConfigError(f"wb.compare({run!r})", f"that is a {type(run).__name__}", "give runs or their folders")
-    events = run._log.events  # with what a loaded run knows of its end
-    return next(iter(records_of(events, RunStarted))).name, tuple(events)
+    return Told(records_of(run.events, RunStarted)[0].name, run.state, run.events)
 
 
 def state_now(states: Sequence[str], alive: bool) -> str:
