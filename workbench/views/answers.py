@@ -63,10 +63,7 @@ def answers_html(names: Sequence[str], rows: Sequence[AnswerRow]) -> str:
     """A block for each prompt: a line before training and one after, a column for each run. Blue is worth more."""
     if not rows:
         return ""
-    head = "".join(
-        f'<th style="{_CELL}font-weight:400;white-space:nowrap"><span style="color:{run_colour(at)}">■</span> {escape(shorten(name, 34))}</th>'
-        for at, name in enumerate(names)
-    )
+    head = "".join(_head_html(at, name) for at, name in enumerate(names))
     largest = max((abs(said.reward) for row in rows for said in (*row.before, *row.after) if said), default=0.0)
     body = "".join(_row_html(row, largest) for row in rows[:SHOWN])
     more = f'<div style="opacity:0.72;font-size:12px">{_left_out(rows)}</div>' if _left_out(rows) else ""
@@ -77,9 +74,15 @@ def answers_html(names: Sequence[str], rows: Sequence[AnswerRow]) -> str:
     )
 
 
+def _head_html(at: int, name: str) -> str:
+    mark = f'<span style="color:{run_colour(at)}">■</span>'
+    return f'<th style="{_CELL}font-weight:400;white-space:nowrap">{mark} {escape(shorten(name, 34))}</th>'
+
+
 def _row_html(row: AnswerRow, largest: float) -> str:
     right = f'<div style="opacity:0.72;font-size:11px">answer {html_text(row.answer, 60)}</div>' if row.answer else ""
-    prompt = f'<td rowspan="2" style="{_CELL}{_LINE}padding-left:0"><code style="white-space:pre-wrap"><b>{html_text(row.prompt, 120)}</b></code>{right}</td>'
+    asked = f'<code style="white-space:pre-wrap"><b>{html_text(row.prompt, 120)}</b></code>{right}'
+    prompt = f'<td rowspan="2" style="{_CELL}{_LINE}padding-left:0;min-width:120px">{asked}</td>'
     lines = []
     for at, (when, said) in enumerate(zip(WHEN, (row.before, row.after), strict=True)):
         line = _LINE if at == 0 else ""

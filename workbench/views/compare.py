@@ -7,16 +7,16 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from workbench.events import Event, standing
-from workbench.flat import flat
 from workbench.metrics import PhaseSeconds, metrics, records_of
-from workbench.records import PHASES, Answers, HeldOut, Knob, RunStarted, Step, mean, percentile
+from workbench.records import PHASES, Answers, HeldOut, Knob, Step, mean, percentile
 from workbench.views.answers import AnswerRow, answer_rows, answers_html, answers_text
 from workbench.views.compare_table import Head, Section, table_html, table_text
 from workbench.views.history import History
 from workbench.views.palette import PAPER
+from workbench.views.settings import Setting, differing, plain, settings_of
 from workbench.views.text import NOTHING, duration, number
 
 if TYPE_CHECKING:
@@ -67,14 +67,6 @@ class RunRow:
     peak_memory_gib: float | None
     knobs: tuple[Knob, ...]
     curve: Curve = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A setting in which the runs differ, by its path ("sampling.temperature"); a value for each run, ``NOTHING`` where it has none."""
-
-    name: str
-    values: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -135,7 +127,7 @@ class RunComparison:
     @property
     def _sections(self) -> list[Section]:
         found = [_outcome(self.table), _times(self.table), _cost(self.table), _knobs(self.table)]
-        different = tuple((setting.name, tuple((_plain(value),) for value in setting.values)) for setting in self.settings)
+        different = tuple((setting.name, tuple((plain(value),) for value in setting.values)) for setting in self.settings)
         return [section for section in (*found, Section("Settings that differ", different)) if section.rows]
 
 
@@ -144,7 +136,7 @@ def compare_runs(runs: Sequence[Told]) -> RunComparison:
     names = _numbered([run.name for run in runs])
     told = [standing(run.events) for run in runs]
     rows = tuple(_row(name, run.state, events) for name, run, events in zip(names, runs, told, strict=True))
-    return RunComparison(rows, _differing([_settings(events) for events in told]), answer_rows([records_of(e, Answers) for e in told]))
+    return RunComparison(rows, differing([settings_of(events) for events in told]), answer_rows([records_of(e, Answers) for e in told]))
 
 
 def _row(name: str, state: str, events: Sequence[Event]) -> RunRow:
@@ -195,21 +187,6 @@ def _numbered(names: Sequence[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         numbered.append(f"{name} ({seen[name]})" if names.count(name) > 1 else name)
     return numbered
-
-
-def _settings(events: Sequence[Event]) -> dict[str, Any]:
-    """Everything that was set when the run began, and with which versions."""
-    started = next(iter(records_of(events, RunStarted)), None)
-    if started is None:
-        return {}
-    parts = {"algo": started.algo, **started.settings, "devices": started.placement, "versions": started.versions}
-    return {"model": started.model, "seed": started.seed, **flat(parts)}
-
-
-def _differing(settings: Sequence[dict[str, Any]]) -> tuple[Setting, ...]:
-    names = dict.fromkeys(name for one in settings for name in one)
-    rows = (Setting(name, tuple(one.get(name, NOTHING) for one in settings)) for name in names)
-    return tuple(row for row in rows if any(value != row.values[0] for value in row.values))
 
 
 # ---------------------------------------------------------------- the table
@@ -276,7 +253,7 @@ def _knobs(rows: Sequence[RunRow]) -> Section:
         {
             name: lambda row, name=name: (
                 "\n".join(  # type: ignore[misc]
-                    f"step {knob.step}: {_plain(knob.old)} → {_plain(knob.new)}" for knob in row.knobs if knob.name == name
+                    f"step {knob.step}: {plain(knob.old)} → {plain(knob.new)}" for knob in row.knobs if knob.name == name
                 )
                 or NOTHING
             )
@@ -287,15 +264,6 @@ def _knobs(rows: Sequence[RunRow]) -> Section:
 
 def _section(title: str, rows: Sequence[RunRow], lines: dict[str, Callable[[RunRow], str]]) -> Section:
     return Section(title, tuple((label, tuple((text(row),) for row in rows)) for label, text in lines.items()))
-
-
-def _plain(value: Any) -> str:
-    """A setting as a person writes it."""
-    if isinstance(value, bool) or value is None:
-        return {True: "on", False: "off", None: "none"}[value]
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_plain, value)) or "none"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _subtitle(row: RunRow) -> str:

@@ -106,7 +106,7 @@ def _phases(axes: "Axes", rows: "Sequence[RunRow]") -> None:
     _title(axes, "Time per phase", "seconds: ● p50  ━ p95  ─ p99")
     found = [row.phase_seconds[phase] for row in rows for phase in phases if phase in row.phase_seconds]
     positive = [value for seconds in found for value in (seconds.p50, seconds.p99) if value > 0]
-    axes.set_ylim(len(phases) - 0.5, -0.5)
+    axes.set_ylim(max(1, len(phases)) - 0.5, -0.5)
     axes.set_yticks(range(len(phases)), phases)
     if not positive:
         axes.set_xticks([])
