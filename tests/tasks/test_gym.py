@@ -27,7 +27,7 @@ def test_a_task_and_its_config() -> None:
 def test_its_own_scorer_gives_part_of_the_score() -> None:
     task = reasoning_gym("prime_factorization", min_value=12, max_value=12, size=4)
     # There is one problem, so one side of the split is empty: draw it below the split.
-    prompt, answer = task.prompts.draw(Random(0))  # type: ignore[attr-defined]
+    prompt, answer = task.prompts.prompts.draw(Random(0))  # type: ignore[attr-defined]
     assert [task.scorer(prompt, said, answer) for said in ("2 × 2 × 3", "2 × 6")] == [1.0, 0.5]
 
 

@@ -3,6 +3,22 @@
 from workbench.tasks.gym import reasoning_gym
 from workbench.tasks.letters import sorting
 from workbench.tasks.lists import from_list
-from workbench.tasks.task import Demonstrations, Example, Scorer, Task
+from workbench.tasks.messages import Conversation, Message
+from workbench.tasks.prefetch import Prefetch
+from workbench.tasks.rebuild import rebuild
+from workbench.tasks.task import Demonstrations, Example, Origin, Scorer, Task
 
-__all__ = ["Demonstrations", "Example", "Scorer", "Task", "from_list", "reasoning_gym", "sorting"]
+__all__ = [
+    "Conversation",
+    "Demonstrations",
+    "Example",
+    "Message",
+    "Origin",
+    "Prefetch",
+    "Scorer",
+    "Task",
+    "from_list",
+    "reasoning_gym",
+    "rebuild",
+    "sorting",
+]

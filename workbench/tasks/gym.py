@@ -1,5 +1,6 @@
 """Any procedural task of the reasoning-gym package, with its own scorer."""
 
+import json
 import os
 import sys
 import warnings
@@ -13,8 +14,9 @@ from types import ModuleType
 from typing import Any
 
 from workbench.errors import ConfigError
-from workbench.tasks.prompts import Drawn
-from workbench.tasks.task import Task
+from workbench.tasks.messages import Chat
+from workbench.tasks.prompts import Drawn, Put
+from workbench.tasks.task import Origin, Task
 
 PROBLEMS = 20_000  # different problems of one task; some of the package's generators refuse more, or lay them all out at once
 
@@ -62,12 +64,14 @@ def _without_pycosat() -> Iterator[None]:
         del sys.modules["pycosat"]
 
 
-def reasoning_gym(name: str, **config: Any) -> Task:
+def reasoning_gym(name: str, *, chat: bool = False, system: str | None = None, **config: Any) -> Task:
     """The task ``name`` of reasoning-gym (https://github.com/open-thought/reasoning-gym); ``config`` as that package has it.
 
-    The prompt is the problem's text as it stands. What is scored is the text in the completion's last ``<answer>`` tags, or,
-    where there are none, the whole completion without blanks around it. Scores lie in 0..1; several tasks give a part for an
-    answer that is nearly right. ``size`` is how many different problems there are (20,000); the order is the run's, so ``seed`` is refused.
+    The prompt is the problem's text as it stands; with ``chat`` it is a user's message (after ``system``, where given) and goes
+    through the model's chat template. What is scored is the text in the completion's last ``<answer>`` tags, which
+    ``system=reasoning_gym.utils.SYSTEM_PROMPTS["default"]`` asks for, or, where there are none, the whole completion without
+    blanks around it. Scores lie in 0..1; several tasks give a part for an answer that is nearly right. ``size`` is how many
+    different problems there are (20,000); the order is the run's, so ``seed`` is refused.
     Warns of tasks whose problems a later process can't draw again. Raises ConfigError on an unknown name or config.
     """
     with warnings.catch_warnings(), _without_pycosat():
@@ -77,23 +81,17 @@ def reasoning_gym(name: str, **config: Any) -> Task:
         from reasoning_gym.utils import extract_answer
 
     asked = f"tasks.reasoning_gym({', '.join([repr(name), *(f'{key}={value!r}' for key, value in config.items())])})"
-    if name not in DATASETS:
-        near = get_close_matches(name, DATASETS, n=3)
-        fix = f"did you mean {' or '.join(map(repr, near))}?" if near else "see list(reasoning_gym.factory.DATASETS)"
-        raise ConfigError(asked, f"reasoning-gym has {len(DATASETS)} tasks, and none called so", fix)
-    if "seed" in config:
-        raise ConfigError(asked, "the order of problems is the run's", "leave seed out and give Run(seed=...)")
-    known = [field.name for field in fields(DATASETS[name][1]) if field.name != "seed"]
-    for key in config.keys() - set(known):
-        near = get_close_matches(key, known, n=1)
-        raise ConfigError(asked, f"{name} has no {key!r}; it has {', '.join(known)}", f"write {near[0]!r}" if near else "use one of these")
+    _check(asked, name, config, DATASETS)
+    putting = Chat(chat, system)
+    putting.check("", name)
     if name in UNSTABLE and os.environ.get("PYTHONHASHSEED", "random") == "random":
         warnings.warn(f"{asked}: a resumed run sees other problems, unless PYTHONHASHSEED is set before Python starts", stacklevel=2)
     settings = {"size": PROBLEMS} | config
     try:
         dataset = create_dataset(name, seed=0, **settings)
     except (AssertionError, TypeError, ValueError) as error:
-        raise ConfigError(asked, f"reasoning-gym refuses it: {error}", f"its settings are {', '.join(known)}") from error
+        known = ", ".join(_settings(DATASETS[name]))
+        raise ConfigError(asked, f"reasoning-gym refuses it: {error}", f"its settings are {known}") from error
 
     def draw(rng: Random) -> tuple[str, GymAnswer]:
         entry = dataset[rng.randrange(settings["size"])]
@@ -103,7 +101,37 @@ def reasoning_gym(name: str, **config: Any) -> Task:
         tagged = extract_answer(completion)
         return score(dataset, completion.strip() if tagged is None else tagged, answer.entry)
 
-    return Task(name, scorer, Drawn(name, draw))
+    return Task(name, scorer, Put(Drawn(name, draw), putting), origin=_origin({"name": name, "chat": chat, "system": system, **config}))
+
+
+def _settings(known: tuple[type, type]) -> list[str]:
+    """What a task of the package can be given: the fields of its config."""
+    return [field.name for field in fields(known[1]) if field.name != "seed"]
+
+
+def _check(asked: str, name: str, config: dict[str, Any], known: dict[str, tuple[type, type]]) -> None:
+    """Refuse a task and settings that the package doesn't have. ``known``: name -> (data set, config)."""
+    if name not in known:
+        near = get_close_matches(name, known, n=3)
+        fix = f"did you mean {' or '.join(map(repr, near))}?" if near else "see list(reasoning_gym.factory.DATASETS)"
+        raise ConfigError(asked, f"reasoning-gym has {len(known)} tasks, and none called so", fix)
+    if "seed" in config:
+        raise ConfigError(asked, "the order of problems is the run's", "leave seed out and give Run(seed=...)")
+    settings = _settings(known[name])
+    for key in config.keys() - set(settings):
+        near = get_close_matches(key, settings, n=1)
+        raise ConfigError(
+            asked, f"{name} has no {key!r}; it has {', '.join(settings)}", f"write {near[0]!r}" if near else "use one of these"
+        )
+
+
+def _origin(arguments: dict[str, Any]) -> Origin | None:
+    """None where JSON would not give back the same arguments."""
+    try:
+        same = json.loads(json.dumps(arguments)) == arguments
+    except (TypeError, ValueError):
+        return None
+    return Origin("reasoning_gym", arguments) if same else None
 
 
 def score(dataset: Any, said: str, entry: dict[str, Any]) -> float:

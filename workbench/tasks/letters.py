@@ -8,7 +8,7 @@ from random import Random
 from workbench.errors import ConfigError
 from workbench.tasks.prompts import Drawn, is_held_out
 from workbench.tasks.scorers import exact
-from workbench.tasks.task import Task
+from workbench.tasks.task import Origin, Task
 
 LENGTHS = {2: 5, 3: 3, 4: 2, 5: 1}
 
@@ -43,7 +43,12 @@ def sorting(alphabet: str = string.ascii_lowercase, lengths: Mapping[int, float]
         return pairs
 
     name = "sorting" if (alphabet, lengths) == (string.ascii_lowercase, LENGTHS) else f"sorting({alphabet!r}, {dict(lengths)})"
-    return Task(name, exact, Drawn(name, draw), demonstrations, held_out_temperature=1.0)
+    return Task(name, exact, Drawn(name, draw), demonstrations, held_out_temperature=1.0, origin=_origin(alphabet, lengths))
+
+
+def _origin(alphabet: str, lengths: Mapping[int, float]) -> Origin:
+    """``lengths`` as pairs: JSON would make texts of its keys."""
+    return Origin("sorting", {"alphabet": alphabet, "lengths": [[length, weight] for length, weight in lengths.items()]})
 
 
 def _check(alphabet: str, lengths: Mapping[int, float]) -> None:

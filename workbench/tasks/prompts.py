@@ -11,18 +11,21 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from workbench.errors import ConfigError
+from workbench.tasks.messages import Chat, PromptText
 
 HELD_OUT_SHARE = 0.2
 DRAWS = 1000  # in a row on the wrong side of the split, before a generator counts as one that has no other prompts
 
+Pair = tuple[PromptText, Any]
+
 
 class Prompts(Protocol):
-    """What a task asks of its prompts. Prompts are (text, answer)."""
+    """What a task asks of its prompts: pairs of a prompt (a text or a conversation) and its answer."""
 
-    def train(self, seed: int, position: int) -> tuple[str, Any]:
+    def train(self, seed: int, position: int) -> Pair:
         """The training prompt at ``position`` of the order that ``seed`` fixes: a pure function of both."""
 
-    def held_out(self, count: int) -> list[tuple[str, Any]]:
+    def held_out(self, count: int) -> list[Pair]:
         """``count`` prompts that ``train`` never gives, or all there are where those are fewer."""
 
 
@@ -42,10 +45,10 @@ class Drawn:
     name: str
     draw: Callable[[random.Random], tuple[str, Any]]
 
-    def train(self, seed: int, position: int) -> tuple[str, Any]:
+    def train(self, seed: int, position: int) -> Pair:
         return self._draw(f"train {seed} {position}", held_out=False)
 
-    def held_out(self, count: int) -> list[tuple[str, Any]]:
+    def held_out(self, count: int) -> list[Pair]:
         return [self._draw(f"held out {position}", held_out=True) for position in range(count)]
 
     def _draw(self, key: str, held_out: bool) -> tuple[str, Any]:
@@ -66,15 +69,30 @@ class Drawn:
 class Listed:
     """Prompts from a list, already split. Training goes through all of them, epoch after epoch, each in an order of its own."""
 
-    training: tuple[tuple[str, Any], ...]
-    kept: tuple[tuple[str, Any], ...]
+    training: tuple[Pair, ...]
+    kept: tuple[Pair, ...]
 
-    def train(self, seed: int, position: int) -> tuple[str, Any]:
+    def train(self, seed: int, position: int) -> Pair:
         epoch, place = divmod(position, len(self.training))
         return self.training[_order(len(self.training), seed, epoch)[place]]
 
-    def held_out(self, count: int) -> list[tuple[str, Any]]:
+    def held_out(self, count: int) -> list[Pair]:
         return list(self.kept[:count])
+
+
+@dataclass(frozen=True)
+class Put:
+    """Prompts put to the model as ``chat`` says; their order and their split are those of ``prompts``."""
+
+    prompts: Prompts
+    chat: Chat
+
+    def train(self, seed: int, position: int) -> Pair:
+        prompt, answer = self.prompts.train(seed, position)
+        return self.chat(prompt), answer
+
+    def held_out(self, count: int) -> list[Pair]:
+        return [(self.chat(prompt), answer) for prompt, answer in self.prompts.held_out(count)]
 
 
 @lru_cache(maxsize=4)
