@@ -13,18 +13,18 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a C++ warning at every 
 
 if TYPE_CHECKING:
     from workbench import algos, tasks
-    from workbench.algos import GRPO, DrGRPO
+    from workbench.algos import GRPO
     from workbench.errors import WorkbenchError
-    from workbench.mapping import DeviceMap
+    from workbench.mapping import DeviceMap, template
     from workbench.models.lora import LoRA
     from workbench.models.optimizer import Optimizer
+    from workbench.past import compare
     from workbench.roles import Role
     from workbench.rollout.config import VLLM, Sampling
     from workbench.run import Run
 
 _HOMES = {
     "DeviceMap": "workbench.mapping",
-    "DrGRPO": "workbench.algos",
     "GRPO": "workbench.algos",
     "LoRA": "workbench.models.lora",
     "Optimizer": "workbench.models.optimizer",
@@ -33,11 +33,27 @@ _HOMES = {
     "Sampling": "workbench.rollout.config",
     "VLLM": "workbench.rollout.config",
     "WorkbenchError": "workbench.errors",
+    "compare": "workbench.past",
+    "template": "workbench.mapping",
 }
 _ROOMS = ("algos", "tasks")
 __version__ = "0.1.0"
 
-__all__ = ["GRPO", "VLLM", "DeviceMap", "DrGRPO", "LoRA", "Optimizer", "Role", "Run", "Sampling", "WorkbenchError", "algos", "tasks"]
+__all__ = [
+    "GRPO",
+    "VLLM",
+    "DeviceMap",
+    "LoRA",
+    "Optimizer",
+    "Role",
+    "Run",
+    "Sampling",
+    "WorkbenchError",
+    "algos",
+    "compare",
+    "tasks",
+    "template",
+]
 
 
 def __getattr__(name: str) -> Any:

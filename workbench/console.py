@@ -82,3 +82,16 @@ def follow(log: EventLog, goes_on: Callable[[], bool], timeout: float | None) ->
     finally:
         leave()
         bars.close()
+
+
+def at_next_cell(text: str) -> None:
+    """In a notebook, write ``text`` under the cell that runs next, or now; from a thread nothing may print by itself."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None:
+        return
+
+    def tell(*_: object) -> None:
+        shell.events.unregister("post_run_cell", tell)
+        print(text, file=sys.stderr)
+
+    shell.events.register("post_run_cell", tell)

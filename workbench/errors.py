@@ -44,6 +44,10 @@ class DivergedError(WorkbenchError, ArithmeticError):
     """The policy, its loss or its gradient is no longer finite; nothing of it was applied or saved."""
 
 
+class StorageError(WorkbenchError, RuntimeError):
+    """The run's folder can't be written: a full disk, a folder without permission. What was written before is whole."""
+
+
 class SyncError(WorkbenchError, RuntimeError):
     """The engine does not sample from the weights just trained. Names the fault and its likely causes."""
 

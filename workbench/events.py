@@ -15,7 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, StateError, StorageError
 from workbench.records import Record, kind_of, record_from
 
 Listener = Callable[["Event"], None]
@@ -53,6 +53,7 @@ class EventLog:
         self._file: FileIO | None = None
         self.node = node
         self.events: list[Event] = []
+        self._written = 0  # of them, in the file
         if path is not None:
             self.write_to(path)
 
@@ -61,31 +62,49 @@ class EventLog:
         with self._lock:
             if self._file is None:
                 self._file = FileIO(path, "a")
-                for event in self.events:
-                    self._write(event)
+                self._catch_up()
 
-    def _write(self, event: "Event") -> None:
-        """One line, whole or not at all: what a full disk took of it is taken back."""
-        if self._file is None:
-            return
-        line = (json.dumps(asdict(event), allow_nan=True) + "\n").encode()
-        end = os.fstat(self._file.fileno()).st_size
-        try:
-            if self._file.write(line) != len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError:
-            os.ftruncate(self._file.fileno(), end)
-            raise
+    def go_on(self, path: Path) -> None:
+        """Read what a run left in ``path`` and append to it; a last line that a crash cut off is taken away."""
+        with self._lock:
+            if self.events:
+                raise StateError("go on with a stream of events", "this one has begun", "make a new EventLog")
+            self.events = list(read_events(path))
+            self._written = len(self.events)
+            whole = path.read_bytes().rfind(b"\n") + 1
+            os.truncate(path, whole)
+            self._file = FileIO(path, "a")
 
     def emit(self, record: Record, *, role: str | None = None, phase: str | None = None, device: str | None = None) -> Event:
-        """Append ``record`` and return its event."""
+        """Append ``record`` and return its event.
+
+        Raises StorageError where the file can't be written. The event is kept and told all the same, and written with the
+        next one that can be.
+        """
         with self._lock:
             event = Event(len(self.events), time.time(), time.monotonic(), self.node, device, role, phase, kind_of(record), asdict(record))
-            self._write(event)
             self.events.append(event)
             for listen in tuple(self._listeners):
                 listen(event)
+            self._catch_up()
             return event
+
+    def _catch_up(self) -> None:
+        """Write what is not written yet, each line whole or not at all: what a full disk took of it is taken back."""
+        file = self._file
+        if file is None:
+            return
+        while self._written < len(self.events):
+            line = (json.dumps(asdict(self.events[self._written]), allow_nan=True) + "\n").encode()
+            end = os.fstat(file.fileno()).st_size
+            try:
+                if file.write(line) != len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError as error:
+                os.ftruncate(file.fileno(), end)
+                fix = "free space, then start(): what is not written is kept and written then"
+                raise StorageError(f"write to {file.name}", error.strerror or str(error), fix) from error
+            self._written += 1
 
     def subscribe(self, listen: Listener, *, replay: bool = True) -> Callable[[], None]:
         """Call ``listen`` for every event from now on (and, with ``replay``, for those that were). Returns the way out."""

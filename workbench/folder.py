@@ -1,5 +1,6 @@
 """A run's folder: ``runs/NAME-TIMESTAMP/``, with ``runs/NAME`` as a link to the newest. Every file is written whole or not at all."""
 
+import fcntl
 import itertools
 import json
 import os
@@ -10,9 +11,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, StateError
+
+LOCK = "run.lock"  # held by the process whose run it is
 
 
 class RunFolder:
@@ -23,6 +26,7 @@ class RunFolder:
             raise ConfigError(f"name={name!r}", "it becomes the name of a folder", "use letters, digits, '.', '_' and '-'")
         self.root, self.name = root.absolute(), name
         self.path: Path | None = None
+        self._locked: IO[str] | None = None
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.root):
@@ -35,10 +39,43 @@ class RunFolder:
         if self.path is None:
             try:
                 self.path = self._make()
+                self._lock(self.path)
                 self._link(self.root / self.name)
             except OSError as error:
                 raise self._unwritable(error) from error
         return self.path
+
+    def adopt(self, path: Path) -> None:
+        """Go on in the folder of a run that is there already. Raises StateError where another process writes to it."""
+        try:
+            self._lock(path)
+            for left in path.glob(".*.[0-9]*"):  # of a write that was killed
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+        except OSError as error:
+            self.release()
+            raise self._unwritable(error) from error
+        self.path = path
+
+    def release(self) -> None:
+        """Let another process go on with the run."""
+        lock, self._locked = self._locked, None
+        if lock is not None:
+            lock.close()
+
+    def _lock(self, path: Path) -> None:
+        lock = open(path / LOCK, "a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process, however it ends
+        except OSError as error:
+            lock.seek(0)
+            owner = lock.read().strip() or "unknown"
+            lock.close()
+            fix = "close that run first (run.close(), or shut its kernel down); two runs can't write to one folder"
+            raise StateError(f"go on in {path}", f"the run is open already, in process {owner}", fix) from error
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        self._locked = lock
 
     def _make(self) -> Path:
         stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -82,3 +119,15 @@ class RunFolder:
         else:
             fresh.replace(final)
         return final
+
+
+def is_alive(path: Path) -> bool:
+    """Whether a process holds the run in the folder ``path`` open."""
+    try:
+        with open(path / LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

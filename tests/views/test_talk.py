@@ -1,6 +1,6 @@
 """Trained beside base."""
 
-from workbench.records import Completion
+from workbench.batch import Completion
 from workbench.views.talk import comparison
 
 

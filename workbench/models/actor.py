@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from workbench.algos import Algorithm, LossStats, LossSummary, TokenTerms, checked_loss
-from workbench.errors import DivergedError, Stopped
+from workbench.errors import ConfigError, DivergedError, Stopped
 from workbench.models.logprobs import token_logp
 from workbench.models.lora import LoRA, add_adapter, load_base
 from workbench.models.optimizer import Masters, Optimizer
@@ -34,11 +34,11 @@ class ActorPlan:
 
 @dataclass(frozen=True)
 class Experience:
-    """What the actor learns from: N rows, and one value per row or per response token of each."""
+    """What the actor learns from: N rows, and one value per response token of each."""
 
     rows: Sequence[Row]
     engine_logp: Sequence[Sequence[float]]
-    advantages: Sequence[float]
+    advantages: Sequence[torch.Tensor]  # (length,) each: one value per response token
     ref_logp: Sequence[torch.Tensor] | None
     temperature: float
     max_tokens: int
@@ -170,7 +170,7 @@ class Actor:
         """Gradients of one optimizer step; returns its statistics and the tokens that went through the model."""
         lengths = torch.tensor([len(data.rows[r].response) for r in part])
         weight = dict(zip(part, algo.weights(lengths, data.max_tokens).tolist(), strict=True))
-        chosen = [r for r in part if data.advantages[r] != 0 or not algo.skips_zero_advantage]
+        chosen = [r for r in part if not algo.skips_zero_advantage or bool(data.advantages[r].any())]
         statistics, tokens = [], 0
         for packed in self._packed(data.rows, chosen, should_stop):
             logp = self.logp(packed, data.temperature)
@@ -185,17 +185,14 @@ class Actor:
     ) -> TokenTerms:
         repeat = torch.tensor(packed.lengths)
 
-        def spread(values: list[float]) -> torch.Tensor:
-            return torch.tensor(values, dtype=torch.float32).repeat_interleave(repeat).to(logp.device, non_blocking=True)
-
         rows = packed.rows
         engine_logp = torch.tensor([x for r in rows for x in data.engine_logp[r]], dtype=torch.float32)
         return TokenTerms(
             logp=logp,
             old_logp=torch.cat([old[r] for r in rows]) if rows[0] in old else logp.detach(),
             engine_logp=engine_logp.to(logp.device, non_blocking=True),
-            advantage=spread([data.advantages[r] for r in rows]),
-            weight=spread([weight[r] for r in rows]),
+            advantage=torch.cat([data.advantages[r] for r in rows]).float().to(logp.device, non_blocking=True),
+            weight=torch.tensor([weight[r] for r in rows]).repeat_interleave(repeat).to(logp.device, non_blocking=True),
             ref_logp=None if data.ref_logp is None else torch.cat([data.ref_logp[r] for r in rows]),
             sequence=torch.arange(len(rows)).repeat_interleave(repeat).to(logp.device, non_blocking=True),
         )
@@ -213,6 +210,39 @@ class Actor:
         """The adapter's configuration as peft writes it."""
         config: dict[str, Any] = self.model.peft_config["default"].to_dict()
         return config
+
+    def trainer_state(self) -> dict[str, torch.Tensor]:
+        """What training goes on from, on the CPU: ``weight.NAME`` (float32) and, after an update, Adam's ``exp_avg.NAME`` and so on."""
+        moments = self.optimizer.state_dict()["state"]
+        state = {}
+        for number, (name, master) in enumerate(self._named_masters().items()):
+            state[f"weight.{name}"] = master.detach()
+            state.update({f"{kind}.{name}": value for kind, value in moments.get(number, {}).items()})
+        return {name: tensor.cpu().contiguous() for name, tensor in state.items()}
+
+    @torch.no_grad()
+    def load_trainer_state(self, state: dict[str, torch.Tensor], updates: int) -> None:
+        """Take over what ``trainer_state`` gave after ``updates`` optimizer steps. Raises ConfigError where it is another adapter's."""
+        masters = self._named_masters()
+        saved = {name.removeprefix("weight."): value for name, value in state.items() if name.startswith("weight.")}
+        if {n: v.shape for n, v in saved.items()} != {n: v.shape for n, v in masters.items()}:
+            found = "it belongs to another model or LoRA"
+            raise ConfigError("load the trainer's state", found, "restore with the model and LoRA of the run")
+        whole = self.optimizer.state_dict()
+        whole["state"] = {}
+        for number, (name, master) in enumerate(masters.items()):
+            master.copy_(saved[name])
+            kinds = {key.split(".", 1)[0]: value for key, value in state.items() if key.split(".", 1)[1] == name}
+            del kinds["weight"]
+            if kinds:
+                whole["state"][number] = kinds
+        self.optimizer.load_state_dict(whole)
+        self.masters.write_back()
+        self.updates = updates
+
+    def _named_masters(self) -> dict[str, torch.Tensor]:
+        names = [name for name, parameter in self.model.named_parameters() if parameter.requires_grad]
+        return dict(zip(names, self.masters.parameters, strict=True))
 
     def is_finite(self) -> bool:
         """Whether every weight of the adapter is a finite number."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from workbench.batch import Completion
 from workbench.errors import ConfigError, EngineError, Stopped
-from workbench.records import Completion
 from workbench.rollout import inner
 from workbench.rollout.config import VLLM
 

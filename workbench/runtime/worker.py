@@ -15,13 +15,14 @@ from pathlib import Path
 import torch
 
 from workbench.algos import Algorithm, LossSummary
+from workbench.batch import Batch, Completion
 from workbench.errors import DivergedError
 from workbench.models.actor import Actor, ActorPlan, Experience, Update
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.packing import Row
 from workbench.models.tokenizer import Tokenizer
-from workbench.records import Batch, Completion, EngineReady, Sync
+from workbench.records import EngineReady, Sync
 from workbench.reshard.canary import Canary
 from workbench.reshard.proof import expected, prove
 from workbench.rollout.config import VLLM, Sampling
@@ -53,6 +54,14 @@ class Draw:
     max_tokens: int
     seeded: bool | None = None  # None: on a CPU
     adapter: bool = True  # False: the base
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What a batch teaches, row by row: one value per response token, on the CPU."""
+
+    advantages: Sequence[torch.Tensor]  # (length,) each
+    ref_logp: Sequence[torch.Tensor] | None = None  # (length,) each, where the algorithm needs the reference
 
 
 class Worker:
@@ -97,6 +106,8 @@ class Worker:
         requests = [
             Request(prompt, self._seed(*draw.key, p, g) if seeded else None) for p, prompt in enumerate(prompts) for g in range(group_size)
         ]
+        if seeded:
+            self._engine.forget_prefixes()  # numbers must not hang on what happens to be cached, or a restored run would differ
         completions = self._engine.generate(
             requests, temperature=draw.temperature, max_tokens=draw.max_tokens, adapter=draw.adapter, should_stop=stop
         )
@@ -110,15 +121,13 @@ class Worker:
         """Log-probabilities of every response under the base: the actor with its adapter off."""
         return self._actor.score(rows_of(batch), temperature, adapter=False, should_stop=stop)
 
-    def update(
-        self, batch: Batch, ref_logp: list[torch.Tensor] | None, algo: Algorithm, rate: float, sampling: Sampling, stop: Stop
-    ) -> Update:
+    def update(self, batch: Batch, signal: Signal, algo: Algorithm, rate: float, sampling: Sampling, stop: Stop) -> Update:
         """Learn from ``batch``; the canary sees engine and trainer side by side before anything is applied."""
         data = Experience(
             rows=rows_of(batch),
             engine_logp=[c.logp for c in batch.completions],
-            advantages=batch.advantages,
-            ref_logp=ref_logp,
+            advantages=signal.advantages,
+            ref_logp=signal.ref_logp,
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
         )
@@ -144,6 +153,20 @@ class Worker:
         done = time.monotonic()
         size = sum(t.numel() * t.element_size() for t in tensors.values())
         return Sync(step, version, "adapter", size, pushed - began, done - pushed, self._checksum)
+
+    def load_state(self, tensors: dict[str, torch.Tensor], updates: int, version: int) -> None:
+        """Go on from a checkpoint; the ``sync`` that follows gives the engine the adapter as ``version``, as it was called then."""
+        self._actor.load_trainer_state(tensors, updates)
+        self._engine.version = version - 1
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What ``load_state`` goes on from: copies on the CPU."""
+        return self._actor.trainer_state()
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps made so far."""
+        return self._actor.updates
 
     @property
     def version(self) -> int:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
+from workbench.batch import Batch, Completion, Prompt
 from workbench.errors import ConfigError
-from workbench.records import Batch, Completion, Prompt, mean
+from workbench.records import mean
 from workbench.views.palette import tint
 from workbench.views.text import columns, html_text, number, shorten, visible
 

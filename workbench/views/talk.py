@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from workbench.records import Completion
+from workbench.batch import Completion
 from workbench.views.palette import tint
 from workbench.views.text import html_text, visible
 

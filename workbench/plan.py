@@ -1,0 +1,162 @@
+"""What a run is made of, as it was written; and the same as JSON, so that another process can go on with it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from workbench import algos, tasks
+from workbench.algos import Algorithm, check_algorithm
+from workbench.errors import ConfigError, check_kind
+from workbench.knobs import Settings
+from workbench.mapping import DeviceMap
+from workbench.models.lora import LoRA
+from workbench.models.optimizer import Optimizer
+from workbench.rewards import Reward, reward_name
+from workbench.rollout.config import VLLM, Sampling
+from workbench.tasks import Origin, Task
+
+FILE = "plan.json"
+_PARTS: dict[str, type] = {"lora": LoRA, "sampling": Sampling, "optimizer": Optimizer, "engine": VLLM}
+_PLAIN = ("model", "held_out", "name", "seed", "checkpoint_every", "keep", "prefetch")
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """Everything a run is made of."""
+
+    devices: DeviceMap
+    task: Task
+    model: str
+    algo: Algorithm
+    reward: Reward
+    lora: LoRA
+    sampling: Sampling
+    optimizer: Optimizer
+    engine: VLLM
+    held_out: int
+    name: str
+    seed: int
+    folder: Path
+    checkpoint_every: int | None = 10  # steps; None: only on request and at every rest
+    keep: int = 2  # periodic checkpoints
+    prefetch: int = 2  # steps' prompts that are tokenized ahead
+    trackers: tuple[str, ...] | None = None  # None: TensorBoard where it is installed
+
+    def __post_init__(self) -> None:
+        for name, kind in _PARTS.items():
+            check_kind(name, getattr(self, name), kind, f"wb.{kind.__name__}(...)")
+        check_kind("seed", self.seed, int, "a whole number")
+        check_kind("held_out", self.held_out, int, "a number of prompts, 0 for none")
+        if self.held_out < 0 or self.held_out == 1:
+            raise ConfigError(f"held_out={self.held_out}", "a standard error takes at least 2 prompts", "give 2 or more, or 0 for none")
+        if not 0 <= self.seed < 2**63:
+            raise ConfigError(f"seed={self.seed}", "seeds are whole numbers from 0 to below 2^63", "give a smaller one")
+        for name, least in (("keep", 1), ("prefetch", 0), ("checkpoint_every", 1)):
+            value = getattr(self, name)
+            if value is None and name == "checkpoint_every":
+                continue
+            check_kind(name, value, int, "a whole number")
+            if value < least:
+                raise ConfigError(f"{name}={value}", f"it is at least {least}", "leave it out for the default")
+        self.devices.check_present()
+
+    @property
+    def settings(self) -> Settings:
+        """The part that may change while the run trains."""
+        return Settings(self.algo, self.sampling, self.optimizer)
+
+    def shown(self) -> dict[str, Any]:
+        """The plan as plain values, for the first event."""
+        plain = {"task": self.task.name, "reward": reward_name(self.reward), "held_out": self.held_out}
+        return plain | {name: asdict(getattr(self, name)) for name in _PARTS}
+
+    def saved(self) -> dict[str, Any]:
+        """The plan as JSON for ``restored``. A function, a task or an algorithm of the user's own is there by name only."""
+        origin = self.task.origin
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "devices": {name: str(getattr(self.devices, name)) for name in ("actor", "rollout", "reference", "reward")},
+            "task": {"name": self.task.name, "fingerprint": self.task.fingerprint(self.seed), "origin": origin and asdict(origin)},
+            "reward": None if self.reward is self.task.scorer else reward_name(self.reward),
+            "algo": saved_algorithm(self.algo),
+            "trackers": None if self.trackers is None else list(self.trackers),
+            **{name: asdict(getattr(self, name)) for name in _PARTS},
+        }
+
+
+def saved_algorithm(algo: Algorithm) -> dict[str, Any]:
+    """An algorithm as JSON: its fields, where it is one of the package's."""
+    name = type(algo).__name__
+    ours = getattr(algos, name, None) is type(algo) and is_dataclass(algo)
+    return {"name": name, "fields": {field.name: getattr(algo, field.name) for field in fields(algo)} if ours else None}  # type: ignore[arg-type]
+
+
+def restored(path: Path, given: Mapping[str, Any]) -> RunPlan:
+    """The plan of the run in the folder ``path``. ``given``: what the caller hands in (task, reward, algo, devices, engine).
+
+    Raises ConfigError where the plan can't be read, where something was written as code and has to be handed in again, and
+    where what is handed in is not what the run was made with.
+    """
+    data = _read(path / FILE)
+    missing = _missing(data, given)
+    if missing:
+        words = ", ".join(f"{name}=..." for name in missing)
+        found = "; ".join(missing.values())
+        raise ConfigError(f"Run.restore({str(path)!r})", found, f"hand in the same again: Run.restore(path, {words})")
+    task = given.get("task") or tasks.rebuild(Origin(**data["task"]["origin"]))
+    _check_task(task, data)
+    algo = given.get("algo") or getattr(algos, data["algo"]["name"])(**data["algo"]["fields"])
+    if type(algo).__name__ != data["algo"]["name"]:
+        found = f"the run was made with {data['algo']['name']}"
+        raise ConfigError(f"algo={type(algo).__name__}", found, "hand in that; to train on with another, start a new run")
+    parts = {name: cls(**_tuples(data[name])) for name, cls in _PARTS.items()}
+    plan = RunPlan(
+        **{name: data[name] for name in _PLAIN},
+        **parts,
+        devices=DeviceMap.load(given.get("devices") or data["devices"]),
+        task=task,
+        algo=check_algorithm(algo),
+        reward=given.get("reward") or task.scorer,
+        trackers=None if data["trackers"] is None else tuple(data["trackers"]),
+        folder=path.parent,
+    )
+    return replace(plan, engine=given["engine"]) if given.get("engine") else plan
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        found = "there is no plan.json in it" if path.parent.is_dir() else "there is no such folder"
+        fix = "give a run's folder, runs/NAME-TIMESTAMP or the link runs/NAME; a run killed before its first step is made anew"
+        raise ConfigError(f"restore {str(path.parent)!r}", found, fix) from error
+    except (OSError, ValueError) as error:
+        found = f"plan.json can't be read: {error}"
+        raise ConfigError(f"restore {str(path.parent)!r}", found, "give the folder of an intact run") from error
+    return data
+
+
+def _missing(data: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
+    """What only the caller has: argument -> why."""
+    found = {}
+    if data["task"]["origin"] is None and given.get("task") is None:
+        found["task"] = f"its task {data['task']['name']!r} was made from data or functions of a program"
+    if data["reward"] is not None and given.get("reward") is None:
+        found["reward"] = f"its reward {data['reward']!r} is a function of a program"
+    if data["algo"]["fields"] is None and given.get("algo") is None:
+        found["algo"] = f"its algorithm {data['algo']['name']!r} is a class of a program"
+    return found
+
+
+def _check_task(task: Task, data: Mapping[str, Any]) -> None:
+    check_kind("task", task, Task, "the task that the run was made with")
+    if task.fingerprint(data["seed"]) != data["task"]["fingerprint"]:
+        found = f"it gives other prompts than the run was trained on ({data['task']['name']!r})"
+        raise ConfigError(f"task {task.name!r}", found, "hand in the same task; to train on with other data, start a new run")
+
+
+def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON knows no tuples, frozen dataclasses no lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
