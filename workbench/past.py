@@ -1,6 +1,6 @@
 """Runs of before: one opened from its folder, read-only, and several beside each other.
 
->>> run = wb.load("runs/quickstart")
+>>> run = wb.Run.load("runs/quickstart")
 >>> run.summary()
 >>> wb.compare(run, "runs/first-run")
 """

@@ -4,11 +4,12 @@ from base64 import b64decode
 from collections.abc import Callable
 from dataclasses import replace
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from workbench.events import EventLog
+from workbench.events import EventLog, read_events
 from workbench.metrics import PhaseSeconds, metrics, records_of
 from workbench.records import Answers, HeldOut, Knob, Restored, RunStarted, State, Step
 from workbench.views.answers import Said
@@ -79,6 +80,12 @@ def test_settings_that_differ_and_no_others() -> None:
     )
     assert "devices.actor" in found.text
     assert "local:0, local:1" in found.html
+
+
+def test_a_live_run_and_its_file_have_the_same_settings(tmp_path: Path) -> None:
+    log = begun(settings={"optimizer": {"betas": (0.9, 0.95)}})
+    log.write_to(tmp_path / "events.jsonl")
+    assert compare_runs([told(log), Told("a", "new", list(read_events(tmp_path / "events.jsonl")))]).settings == ()
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def _head_html(at: int, name: str) -> str:
 
 def _row_html(row: AnswerRow, largest: float) -> str:
     right = f'<div style="opacity:0.72;font-size:11px">answer {html_text(row.answer, 60)}</div>' if row.answer else ""
-    asked = f'<code style="white-space:pre-wrap"><b>{html_text(row.prompt, 120)}</b></code>{right}'
+    asked = f'<code style="white-space:pre-wrap;background:none"><b>{html_text(row.prompt, 120)}</b></code>{right}'
     prompt = f'<td rowspan="2" style="{_CELL}{_LINE}padding-left:0;min-width:120px">{asked}</td>'
     lines = []
     for at, (when, said) in enumerate(zip(WHEN, (row.before, row.after), strict=True)):
@@ -96,7 +96,8 @@ def _said_html(said: Said | None, largest: float, line: str) -> str:
         return f'<td style="{_CELL}{line}opacity:0.6">{NOTHING}</td>'
     shade = f"background:{tint('good' if said.reward > 0 else 'bad', abs(said.reward) / largest)};" if said.reward else ""
     worth = f'<span style="opacity:0.72;margin-left:8px">{number(said.reward)}</span>'
-    return f'<td style="{_CELL}{line}{shade}" title="step {said.step}"><code>{html_text(said.text, 120)}</code>{worth}</td>'
+    text = f'<code style="background:none">{html_text(said.text, 120)}</code>'
+    return f'<td style="{_CELL}{line}{shade}" title="step {said.step}">{text}{worth}</td>'
 
 
 def answers_text(names: Sequence[str], rows: Sequence[AnswerRow]) -> str:

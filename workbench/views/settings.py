@@ -1,5 +1,6 @@
 """What runs were set to, and in what they differ."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,7 @@ def settings_of(events: Sequence[Event]) -> dict[str, Any]:
     if started is None:
         return {}
     parts = {"algo": started.algo, **started.settings, "devices": started.placement, "versions": started.versions}
+    parts = json.loads(json.dumps(parts))  # as a loaded run has them: a live one holds tuples where that holds lists
     return {"model": started.model, "seed": started.seed, **flat(parts)}
 
 
