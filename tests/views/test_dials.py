@@ -131,6 +131,6 @@ def test_the_table_has_what_is_in_use_and_what_comes() -> None:
     assert as_text(table(rows(knobs, {}, {"learning_rate": 13}), "paused")).splitlines() == [
         "Knobs · run paused",
         "  knob           in use  at the next step  changed at",
-        "  learning_rate    1e-4              3e-4  step 13     of Adam, before warm-up and decay",
+        "  learning_rate    1e-4              3e-4  step 13     before warm-up and decay",
         "  prompts            32                                a step",
     ]

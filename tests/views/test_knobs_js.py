@@ -212,7 +212,7 @@ def test_a_closed_run_is_disabled(show: Callable[..., Page]) -> None:
 
 def test_every_control_has_a_name_for_a_screen_reader(show: Callable[..., Page]) -> None:
     shown = show()
-    for control, name in [("slider", "learning_rate, of Adam, before warm-up and decay"), ("textbox", "prompts, a step, as a number")]:
+    for control, name in [("slider", "learning_rate, before warm-up and decay"), ("textbox", "prompts, a step, as a number")]:
         assert shown.page.get_by_role(control, name=name, exact=True).count() == 1
     assert shown.page.get_by_role("slider").count() == shown.page.get_by_role("textbox").count() == 7
 

@@ -16,7 +16,7 @@ from workbench.views.tables import Table
 Value = float | tuple[float, ...] | list[float]
 Ladder = tuple[float, ...]
 UNITS = {
-    "learning_rate": "of Adam, before warm-up and decay",
+    "learning_rate": "before warm-up and decay",
     "temperature": "of sampling",
     "prompts": "a step",
     "max_tokens": "a completion, at most",
