@@ -126,7 +126,8 @@ def _end(data: bytes, end: dict[str, Any]) -> dict[str, Any]:
 def _parse(data: bytes, at: int) -> dict[str, Any]:
     """The event of the line that begins at, or holds, place ``at``."""
     begin = data.rfind(b"\n", 0, at) + 1
-    return json.loads(data[begin : data.find(b"\n", at)])
+    event: dict[str, Any] = json.loads(data[begin : data.find(b"\n", at)])
+    return event
 
 
 def _mark(kind: str) -> bytes:

@@ -161,6 +161,7 @@ def _some(names: Sequence[str]) -> str:
 def _read(file: Path) -> list[Event]:
     """The events of a file, each one understood."""
     events: list[Event] = []
+    cause: Exception
     try:
         for event in read_events(file):
             _ = event.record

@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -113,10 +114,10 @@ class _Sender:
 
     def _work(self) -> None:
         for name in self._names:
-            self._guarded(name, lambda name=name: self._start(name))
+            self._guarded(name, partial(self._start, name))
         while (numbers := self._waiting.get()) is not None:
             for name, tracker in tuple(self._trackers.items()):
-                self._guarded(name, lambda tracker=tracker, numbers=numbers: tracker.log(numbers.values, step=numbers.step))
+                self._guarded(name, partial(tracker.log, numbers.values, step=numbers.step))
         for name, tracker in tuple(self._trackers.items()):
             self._guarded(name, tracker.finish)
 

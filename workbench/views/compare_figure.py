@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.records import PHASES
 from workbench.views.figure import DPI, HEIGHT_IN, WIDTH_IN
@@ -70,7 +70,7 @@ def _reward(axes: "Axes", rows: "Sequence[RunRow]") -> None:
     _title(axes, "Reward", "mean per step; ○ held out, ± standard error")
     for at, curve in enumerate(curves):
         for point in curve.held_out:
-            style = {"fmt": "o", "ms": 5, "mew": 1.3, "elinewidth": 1, "zorder": 5, "clip_on": False}
+            style: dict[str, Any] = {"fmt": "o", "ms": 5, "mew": 1.3, "elinewidth": 1, "zorder": 5, "clip_on": False}
             axes.errorbar(point.step, point.reward_mean, point.stderr, color=run_colour(at), mfc=PAPER, **style)
 
 
@@ -147,7 +147,7 @@ def _cost(axes: "Axes", rows: "Sequence[RunRow]") -> None:
             y = place + _offset(at, len(rows))
             axes.barh(y, (value or 0.0) / largest, height=0.62 / len(rows), color=run_colour(at), linewidth=0)
             if len(rows) <= _LABELLED:
-                style = {"textcoords": "offset points", "va": "center", "fontsize": 7.5, "annotation_clip": False}
+                style: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 7.5, "annotation_clip": False}
                 axes.annotate(number(value), ((value or 0.0) / largest, y), (5, 0), color=INK, **style)
 
 
