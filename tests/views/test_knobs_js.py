@@ -229,3 +229,12 @@ def test_a_view_that_is_removed_leaves_no_hooks(show: Callable[..., Page]) -> No
     shown = show()
     shown.page.evaluate("host.stop()")
     assert shown.page.evaluate("Object.values(host.hooks).flat().length") == 0
+
+
+def test_a_page_that_takes_keys_for_itself_leaves_those_of_the_controls(show: Callable[..., Page]) -> None:
+    shown = show()
+    shown.page.evaluate("document.addEventListener('keydown', (event) => event.preventDefault())")  # as JupyterLab does
+    shown.slider("kl").press("ArrowRight")
+    shown.box("prompts").fill("40")
+    shown.box("prompts").press("Enter")
+    assert [content["turn"] for content in shown.pass_on()] == ["kl", "prompts"]

@@ -115,6 +115,8 @@ function theme(root) {
 function layout(el, press) {
   const root = element(el, "section", "wb-panel");
   root.dataset.wbView = "knobs";
+  // Arrows and Enter are the controls': JupyterLab takes them for its cells, and keeps a browser from obeying them.
+  root.addEventListener("keydown", (event) => event.stopPropagation());
   root.setAttribute("aria-label", "Knobs of the run");
   const top = element(root, "div", "wb-top");
   const parts = { root, buttons: {} };
