@@ -32,9 +32,11 @@ def test_demonstrations_are_passed_on() -> None:
 
 
 def test_a_scorer_has_to_be_given() -> None:
-    with pytest.raises(ConfigError, match=r"task 'list': it has no scorer\n  fix: give scorer='exact' or 'numeric', or a function"):
+    with pytest.raises(
+        ConfigError, match=r"task 'list': it has no scorer\n  fix: give scorer='exact' or 'numeric' or 'math', or a function"
+    ):
         from_list(PAIRS)
-    with pytest.raises(ConfigError, match="the named scorers are exact, numeric"):
+    with pytest.raises(ConfigError, match="the named scorers are exact, numeric, math"):
         from_list(PAIRS, scorer="Exact match")
 
 

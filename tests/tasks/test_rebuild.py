@@ -4,11 +4,12 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 from workbench.errors import ConfigError
-from workbench.tasks import Origin, Task, from_list, reasoning_gym, rebuild, sorting
+from workbench.tasks import Origin, Task, from_dataset, from_file, from_list, reasoning_gym, rebuild, regex, sorting
 
 
 def through_json(task: Task) -> Origin:
@@ -33,6 +34,46 @@ def test_a_rebuilt_task_is_the_same(task: Task) -> None:
     assert again.held_out(10) == task.held_out(10)
     assert again.fingerprint(5) == task.fingerprint(5)
     assert again.origin == task.origin
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.jsonl"
+    path.write_text("\n".join(json.dumps({"q": f"q{n}", "a": str(n)}) for n in range(30)))
+    return path
+
+
+@pytest.mark.parametrize("scorer", ["numeric", regex("is (.*)")], ids=["named", "regex"])
+def test_a_file_again(file: Path, scorer: object) -> None:
+    task = from_file(file, prompt="q", answer="a", scorer=scorer, chat=True, system="Think.", held_out=0.3, name="riddles")
+    again = rebuild(through_json(task))
+    assert (again.name, again.scorer, again.origin) == ("riddles", task.scorer, task.origin)
+    assert again.train(5, 0, 40) == task.train(5, 0, 40)
+    assert again.held_out(30) == task.held_out(30)
+
+
+def test_a_file_that_has_changed_is_not_taken_for_the_old_one(file: Path) -> None:
+    origin = through_json(from_file(file, prompt="q", answer="a", scorer="exact"))
+    text = file.read_text()
+    file.write_text(text + "\n")
+    with pytest.raises(
+        ConfigError, match=r"rebuild the task of '.*mine.jsonl': the file has changed since.*\n  fix: put the old file back"
+    ):
+        rebuild(origin)
+    file.unlink()
+    with pytest.raises(ConfigError, match="the file is no longer there"):
+        rebuild(origin)
+    file.write_text(text)
+    assert rebuild(origin).origin == origin
+
+
+def test_a_data_set_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", file.parent.parent / f"{file.parent.name}-cache")
+    task = from_dataset(str(file.parent), prompt="q", answer="a", scorer="exact", held_out=0.3)
+    again = rebuild(through_json(task))
+    assert (again.name, again.origin) == (task.name, task.origin)
+    assert again.train(5, 0, 40) == task.train(5, 0, 40)
 
 
 def test_what_json_cannot_say_has_no_origin() -> None:

@@ -3,7 +3,8 @@
 import pytest
 
 from workbench.errors import ConfigError
-from workbench.tasks.scorers import exact, numeric, scorer_named
+from workbench.tasks import from_list, regex
+from workbench.tasks.scorers import exact, numeric, scorer_name, scorer_named
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,49 @@ def test_numeric(completion: str, answer: object, score: float) -> None:
 
 def test_an_unknown_name() -> None:
     assert scorer_named("numeric") is numeric
-    with pytest.raises(ConfigError, match=r"scorer='numerical': the named scorers are exact, numeric\n  fix: write 'numeric'"):
+    with pytest.raises(ConfigError, match=r"scorer='numerical': the named scorers are exact, numeric, math\n  fix: write 'numeric'"):
         scorer_named("numerical")
-    with pytest.raises(ConfigError, match="fix: use one of these, or give a function"):
+    with pytest.raises(ConfigError, match=r"fix: use one of these, tasks.regex\(...\), or a function"):
         scorer_named("bleu")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "completion", "answer", "score"),
+    [
+        (r"#### (.+)", "2 + 2\n#### 4", "4", 1),
+        (r"#### (.+)", "#### 4\nno:\n#### 5 ", 5, 1),  # the last match; blanks don't count
+        (r"#### (.+)", "#### 5\n#### 4", "5", 0),
+        (r"#### (.+)", "4", "4", 0),
+        (r"\d+", "10 or 12", 12, 1),  # no group: the whole match
+        (r"yes|(no)", "yes", "no", 0),  # a group that took no part
+    ],
+)
+def test_regex(pattern: str, completion: str, answer: object, score: float) -> None:
+    assert regex(pattern)("", completion, answer) == score
+    assert regex(pattern) == regex(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("(", r"regex\('\('\): it is no pattern: missing \)"),
+        (r"(a)(b)", r"it has 2 groups, and one holds the answer\n  fix: write \(\?:...\)"),
+        (7, "it is no pattern"),
+    ],
+)
+def test_what_is_no_pattern(pattern: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        regex(pattern)  # type: ignore[arg-type]
+
+
+def test_an_answer_is_needed_to_compare_with() -> None:
+    pairs = [(f"q{n}", "" if n == 3 else "1") for n in range(20)]
+    for scorer in ("exact", "numeric", "math", regex("(.*)")):
+        with pytest.raises(ConfigError, match=r"item 3 of the list: its answer is ''"):
+            from_list(pairs, scorer=scorer)
+    assert from_list(pairs, scorer=lambda prompt, completion, answer: 1.0)  # a scorer of one's own may need none
+
+
+def test_names() -> None:
+    assert [scorer_name(scorer_named(name)) for name in ("exact", "numeric", "math")] == ["exact", "numeric", "math"]
+    assert scorer_name(regex("a")) is None

@@ -1,9 +1,14 @@
 """A task made again from the plain JSON that a run keeps of it."""
 
+from pathlib import Path
+
 from workbench.errors import ConfigError
+from workbench.tasks.files import from_file, sha256_of
 from workbench.tasks.gym import reasoning_gym
+from workbench.tasks.hub import from_dataset
 from workbench.tasks.letters import sorting
-from workbench.tasks.task import Origin, Task
+from workbench.tasks.scorers import regex
+from workbench.tasks.task import Origin, Scorer, Task
 
 
 def rebuild(origin: Origin) -> Task:
@@ -14,5 +19,24 @@ def rebuild(origin: Origin) -> Task:
             return sorting(arguments["alphabet"], dict(arguments["lengths"]))
         case "reasoning_gym":
             return reasoning_gym(**arguments)
-    known = "this version rebuilds sorting and reasoning_gym"
+        case "from_file":
+            _check_unchanged(arguments["path"], arguments.pop("sha256"))
+            return from_file(**arguments | _scorer(arguments["scorer"]))
+        case "from_dataset":
+            return from_dataset(**arguments | _scorer(arguments["scorer"]))
+    known = "this version rebuilds sorting, reasoning_gym, from_file and from_dataset"
     raise ConfigError(f"rebuild a task of {origin.call!r}", known, "make the task as before, and give it: task=...")
+
+
+def _scorer(plain: str | dict[str, str]) -> dict[str, Scorer | str]:
+    return {"scorer": plain if isinstance(plain, str) else regex(plain["regex"])}
+
+
+def _check_unchanged(path: str, sha256: str) -> None:
+    """The file is the one that the task was made of."""
+    asked = f"rebuild the task of {path!r}"
+    if not Path(path).is_file():
+        raise ConfigError(asked, "the file is no longer there", "put it back, or make the task anew and give it: task=...")
+    if sha256_of(Path(path)) != sha256:
+        found = f"the file has changed since: its SHA-256 was {sha256[:12]}..."
+        raise ConfigError(asked, found, "put the old file back; to train on other data, start a new run")

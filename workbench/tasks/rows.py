@@ -1,13 +1,14 @@
 """Rows of somebody's own data, wherever they were read, made into a task."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from workbench.errors import ConfigError
-from workbench.tasks.messages import Chat, PromptText, split_key
+from workbench.tasks.messages import Chat, PromptText, read_prompt, split_key
 from workbench.tasks.prompts import Listed, Pair, Put, is_held_out
-from workbench.tasks.scorers import NUMBER, SCORERS, scorer_named
+from workbench.tasks.scorers import NUMBER, SCORERS, Regex, scorer_name, scorer_named
 from workbench.tasks.task import Demonstrations, Origin, Scorer, Task
 
 
@@ -43,6 +44,28 @@ def chosen(scorer: Scorer | str | None, name: str) -> Scorer:
     return scorer_named(scorer) if isinstance(scorer, str) else scorer
 
 
+def origin_of(call: str, scorer: Scorer, arguments: dict[str, Any]) -> Origin | None:
+    """How to make the task again; None where the scorer is a function, which JSON can't hold."""
+    plain = {"regex": scorer.pattern} if isinstance(scorer, Regex) else scorer_name(scorer)
+    return None if plain is None else Origin(call, {**arguments, "scorer": plain})
+
+
+def pick(item: Mapping[str, Any], columns: tuple[str, str], place: str) -> Row:
+    """The row in the columns (prompt, answer) of ``item``. Raises ConfigError, with the nearest, where it lacks one of them."""
+    check_columns(item, columns, place)
+    return Row(read_prompt(item[columns[0]], place), item[columns[1]], place)
+
+
+def check_columns(found: Iterable[str], columns: tuple[str, str], place: str) -> None:
+    """Raise ConfigError where the columns (prompt, answer) are not among those ``found``."""
+    names = list(found)
+    for which, column in zip(("prompt", "answer"), columns, strict=True):
+        if column not in names:
+            near = get_close_matches(column, names, n=1)
+            fix = f"write {which}={near[0]!r}" if near else f"say which column it is: {which}=..."
+            raise ConfigError(place, f"it has no {column!r}; it has {', '.join(map(repr, names)) or 'nothing'}", fix)
+
+
 def task_of(rows: Sequence[Row], wanted: Wanted, *, demonstrations: Demonstrations | None = None, origin: Origin | None = None) -> Task:
     """The task of ``rows``; a prompt that is there twice stays there twice, on one side of the split.
 
@@ -60,12 +83,14 @@ def task_of(rows: Sequence[Row], wanted: Wanted, *, demonstrations: Demonstratio
 
 def _check_answers(rows: Sequence[Row], scorer: Scorer) -> None:
     """Every answer is one that the scorer can compare with."""
+    ours = isinstance(scorer, Regex) or scorer_name(scorer) is not None
     for row in rows:
-        if scorer is SCORERS["numeric"] and not NUMBER.fullmatch(str(row.answer).strip()):
+        said = "" if row.answer is None else str(row.answer).strip()
+        if ours and not said:
+            raise ConfigError(row.place, f"its answer is {row.answer!r}", "give every prompt its answer, or a scorer of your own")
+        if scorer is SCORERS["numeric"] and not NUMBER.fullmatch(said):
             asked = f"scorer='numeric' for {row.place}"
             raise ConfigError(asked, f"its answer {row.answer!r} is no number", "mend the answer, or use scorer='exact'")
-        if scorer in SCORERS.values() and (row.answer is None or not str(row.answer).strip()):
-            raise ConfigError(row.place, f"its answer is {row.answer!r}", "give every prompt its answer, or a scorer of your own")
 
 
 def _check_split(wanted: Wanted, training: Sequence[Pair], kept: Sequence[Pair]) -> None:
