@@ -1,4 +1,4 @@
-"""Both notebooks, executed as a user would: by the command, in their own kernels."""
+"""The notebooks, executed as a user would: by the command, in their own kernels."""
 
 import json
 import os
@@ -62,6 +62,19 @@ def test_the_first_lesson_runs_headless_and_its_live_view_ends_as_a_picture(tmp_
     assert "step 6 of 6" in str(cells["run.watch()"])
     assert "image/png" in kinds(cells["run.summary()"])
     assert "metrics.json" in str(cells["sorted(path.name for path in run.path.iterdir())"])
+
+
+def test_a_pretrained_model_runs_a_task_of_reasoning_gym(tmp_path: Path, cache: Path) -> None:
+    """Two small steps; the notebook's own checks look at the steps, the engine's agreement and the adapter."""
+    small = {"steps": "2", "prompts": "4", "group_size": "4", "held_out": "4", "max_tokens": "4"}
+    done = execute("recipes/reasoning_gym.ipynb", tmp_path, cache, *(part for pair in small.items() for part in ("-p", *pair)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = outputs(tmp_path)
+    assert "takes turns with the actor" in str(cells["devices"])
+    assert "smollm2" in str(cells["run.summary()"])
+    metrics = json.loads((tmp_path / "runs" / "reasoning_gym" / "metrics.json").read_text())
+    assert metrics["steps"] == 2
+    assert metrics["sync"]["max_logprob_diff"] is None or metrics["sync"]["max_logprob_diff"] < 1e-3
 
 
 def test_a_map_that_cannot_be_obeyed_fails_the_run_with_its_reason(tmp_path: Path, cache: Path) -> None:
