@@ -62,12 +62,12 @@ def test_a_tasks_conversation_is_taken_as_it_is(tokenizer: Tokenizer) -> None:
 
 
 def test_a_template_that_refuses_the_messages(tokenizer: Tokenizer, folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"a prompt of 2 messages \(user, tool\): the model's chat template refuses it: no tools here"):
+    with pytest.raises(ConfigError, match=r"a conversation \(user, tool\): the model's chat template refuses it: no tools here"):
         tokenizer.encode_prompt([("user", "a"), ("tool", "b")])
 
 
 def test_a_model_without_a_template(small_model: Path) -> None:
-    found = r"a prompt of 1 messages \(user\): the tokenizer of '.*' has no chat template\n  fix: give the task chat=False"
+    found = r"a conversation \(user\): the tokenizer of '.*' has no chat template\n  fix: give the task chat=False"
     with pytest.raises(ConfigError, match=found):
         Tokenizer(small_model).encode_prompt([("user", "a")])
 

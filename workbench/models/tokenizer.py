@@ -53,7 +53,7 @@ class Tokenizer:
     def _render(self, messages: list[dict[str, str]]) -> str:
         from jinja2 import TemplateError
 
-        asked = f"a prompt of {len(messages)} messages ({', '.join(message['role'] for message in messages)})"
+        asked = f"a conversation ({', '.join(message['role'] for message in messages)})"
         if not self.raw.chat_template:
             fix = "give the task chat=False and prompts that are texts, or take a model with a template (its name often ends in -Instruct)"
             raise ConfigError(asked, f"the tokenizer of {str(self._model)!r} has no chat template", fix)

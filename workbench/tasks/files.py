@@ -38,7 +38,7 @@ def from_file(
     rows = list(_rows(file, (prompt, answer)))
     if not rows:
         raise ConfigError(f"from_file({str(path)!r})", "the file has no rows", "give one with prompts and answers")
-    arguments = {"path": str(file), "sha256": sha256_of(file), "prompt": prompt, "answer": answer, "system": system}
+    arguments: dict[str, Any] = {"path": str(file), "sha256": sha256_of(file), "prompt": prompt, "answer": answer, "system": system}
     arguments |= {"chat": chat, "held_out": held_out, "name": title}
     return task_of(rows, wanted, origin=origin_of("from_file", wanted.scorer, arguments))
 

@@ -38,7 +38,7 @@ def from_dataset(
     rows = _rows(dataset, (prompt, answer), title)
     origin: Origin | None = None
     if isinstance(source, str):
-        arguments = {"source": _absolute(source), "split": split, "subset": subset, "prompt": prompt, "answer": answer}
+        arguments: dict[str, Any] = {"source": _absolute(source), "split": split, "subset": subset, "prompt": prompt, "answer": answer}
         arguments |= {"system": system, "chat": chat, "held_out": held_out, "name": title}
         origin = origin_of("from_dataset", wanted.scorer, arguments)
     return task_of(rows, wanted, origin=origin)
