@@ -155,10 +155,7 @@ def test_wait_until_a_step(rested: Run) -> None:
 
 
 def test_stop_ends_a_long_rollout_within_a_second(rested: Run) -> None:
-    rested.plan, plan = rested.plan, rested.plan
-    crew = rested._training.crew
-    slow = wb.Sampling(prompts=8, max_tokens=400)
-    object.__setattr__(crew, "sampling", slow)
+    rested.knobs.max_tokens = 400
     try:
         done = len(rested.steps)
         rested.start(50)
@@ -170,7 +167,7 @@ def test_stop_ends_a_long_rollout_within_a_second(rested: Run) -> None:
         assert rested.state == "stopped"
         assert len(rested.steps) == done
     finally:
-        object.__setattr__(crew, "sampling", plan.sampling)
+        rested.knobs.max_tokens = 8
     for step in rested.train(1):
         assert step.step == done + 1  # the dropped step is made again
 

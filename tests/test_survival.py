@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 import workbench as wb
 from tests.test_run import likes_a, make, until
-from workbench.errors import ConfigError, DivergedError, EngineError, StateError, Stopped, SyncError
+from workbench.errors import ConfigError, DivergedError, EngineError, StateError, Stopped, StorageError, SyncError
 from workbench.events import EventLog, read_events
 from workbench.folder import RunFolder
 from workbench.records import Notice
@@ -38,8 +38,10 @@ def rested(run: Run) -> Run:
     return run
 
 
-def crew(run: Run, **changes: Any) -> None:
-    run._training.crew = replace(run._training.crew, **changes)
+def another_algorithm(run: Run, algo: wb.algos.Algorithm) -> None:
+    """From the next step on; nobody can do that from outside."""
+    knobs = run._training.knobs
+    knobs._wanted = replace(knobs._wanted, algo=algo)
 
 
 def test_a_stop_between_two_minibatches_is_synced_before_the_next_step(rested: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,12 +103,12 @@ def test_a_loss_that_is_not_finite_is_neither_applied_nor_saved(rested: Run) -> 
 
     algo, adapter = rested.plan.algo, rested._training.crew.worker.actor.adapter()
     before = {name: tensor.clone() for name, tensor in adapter.items()}
-    crew(rested, algo=Bad(group_size=8))
+    another_algorithm(rested, Bad(group_size=8))
     try:
         with pytest.raises(DivergedError, match="gradient's norm is nan"):
             list(rested.train(1))
     finally:
-        crew(rested, algo=algo)
+        another_algorithm(rested, algo)
     assert all(torch.equal(tensor, before[name]) for name, tensor in adapter.items())
     (step,) = rested.train(1)
     assert math.isfinite(step.loss)
@@ -292,13 +294,19 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, monkeypatch: pytest.Monk
         def fileno(self) -> int:
             return file.fileno()
 
+        name = "events.jsonl"
+
     log._file = Full()
-    with pytest.raises(OSError, match="No space"):
+    seen = []
+    log.subscribe(seen.append, replay=False)
+    with pytest.raises(StorageError, match="No space"):
         log.emit(Notice("two"))
+    assert [event.data["text"] for event in seen] == ["two"]
+    assert [event.data["text"] for event in read_events(tmp_path / "events.jsonl")] == ["one"]
     log._file = file
     log.emit(Notice("three"))
     log.close()
-    assert [event.data["text"] for event in read_events(tmp_path / "events.jsonl")] == ["one", "three"]
+    assert [event.data["text"] for event in read_events(tmp_path / "events.jsonl")] == ["one", "two", "three"]  # nothing is lost
 
 
 def test_a_folder_is_never_absent_while_it_is_written_again(tmp_path: Path) -> None:
@@ -324,7 +332,7 @@ def test_a_folder_is_never_absent_while_it_is_written_again(tmp_path: Path) -> N
     over.set()
     thread.join()
     assert all(seen)
-    assert sorted(path.name for path in folder.path.iterdir()) == ["adapter"]
+    assert sorted(path.name for path in folder.path.iterdir()) == ["adapter", "run.lock"]
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ class Bars:
     def show(self, event: Event) -> None:
         """Draw ``event`` if it is progress."""
         record = event.record if event.kind == "progress" else None
-        if not isinstance(record, Progress):
-            return
+        if not isinstance(record, Progress) or (record.what == "steps" and not record.done):
+            return  # the bar of the steps comes with the first
         if (record.what, record.total) == self._finished and record.done >= record.total:
             return  # an afterword
         from tqdm import tqdm

@@ -135,8 +135,8 @@ def standing(events: Iterable[Event]) -> list[Event]:
     kept: list[Event] = []
     for event in events:
         if event.kind == "restored":
-            after = event.data["step"]
-            kept = [earlier for earlier in kept if earlier.data.get("step", 0) <= after]
+            after = event.data["step"] if event.data["checkpoint"] else -1  # without a checkpoint it began again
+            kept = [earlier for earlier in kept if earlier.data.get("step", -1) <= after]
         kept.append(event)
     return kept
 

@@ -6,6 +6,7 @@
 
 import copy
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
@@ -29,7 +30,7 @@ PARTS = {  # knob -> the part of the settings that holds it
 }
 ELSEWHERE = {"lr": "learning_rate", "beta": "kl", "kl_coef": "kl", "epsilon": "clip", "clip_range": "clip", "batch": "prompts"}
 ELSEWHERE |= {"batch_size": "prompts", "num_generations": "group_size", "max_new_tokens": "max_tokens"}
-_OWN = frozenset({"_log", "_lock", "_wanted", "_used", "_step", "_scheduled", "_listeners", "_check", "_closed"})
+_OWN = frozenset({"_log", "_lock", "_wanted", "_used", "_step", "_scheduled", "_listeners", "_check", "_closed", "_run"})
 
 Listener = Callable[[str, Any], None]
 
@@ -67,6 +68,7 @@ class Knobs:
         self._scheduled: list[Knob] = []  # turned in a life of this run that a crash ended
         self._listeners: list[Listener] = []
         self._closed = False
+        self._run: weakref.ref[Any] | None = None  # whose they are; the panel has buttons for it
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,6 +130,10 @@ class Knobs:
         with self._lock:
             self._step, self._scheduled = step, scheduled
 
+    def belong_to(self, run: Any) -> None:
+        """Say whose knobs these are."""
+        self._run = weakref.ref(run)
+
     def close(self) -> None:
         """Refuse changes from now on."""
         self._closed = True
@@ -157,6 +163,16 @@ class Knobs:
         near = [ELSEWHERE[name]] if name in ELSEWHERE else get_close_matches(name, self.names, n=1)
         fix = f"write run.knobs.{near[0]}" if near else "use one of these; everything else is fixed when the run is made"
         raise ConfigError(f"run.knobs.{name}", f"the knobs are {', '.join(self.names)}", fix)
+
+    def _ipython_display_(self) -> None:
+        """The panel, as a cell's last line: a slider for each knob, and buttons to pause, resume and stop."""
+        from workbench import views
+
+        run = self._run() if self._run is not None else None
+        if run is None:
+            print(self)
+        else:
+            views.panel(run, self._log)._ipython_display_()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # what copy, pickle and front ends ask for

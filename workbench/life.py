@@ -231,14 +231,15 @@ class Life(Look):
     def _check_idle(self, call: str, steps: int | None) -> int:
         """The number of steps to make, where the run is free to make any."""
         self._check_open(call)
-        left = self._training.end - self._training.done
-        if steps is None and left < 1:
-            found = f"all steps that were asked for are made ({self._training.done})"
-            raise ConfigError(f"run.{call}()", found, f"run.{call}(n) makes n more")
-        steps = left if steps is None else steps
-        check_kind(f"run.{call}: steps", steps, int, "a number of steps")
-        if steps < 1:
-            raise ConfigError(f"run.{call}({steps})", "a run has at least one step", "give the number of steps to train")
+        if steps is None:
+            if self._training.is_complete:
+                found = f"all steps that were asked for are made ({self._training.done})"
+                raise ConfigError(f"run.{call}()", found, f"run.{call}(n) makes n more")
+            steps = self._training.end - self._training.done
+        else:
+            check_kind(f"run.{call}: steps", steps, int, "a number of steps")
+            if steps < 1:
+                raise ConfigError(f"run.{call}({steps})", "a run has at least one step", "give the number of steps to train")
         if self._is_busy():
             fix = "wait(), stop(), or resume() it" if self._is_alive else "finish the loop that holds it, or stop()"
             raise StateError(f"run.{call}", f"this run trains already ({self.state})", fix)

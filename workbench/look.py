@@ -50,8 +50,8 @@ class Reading(ABC):
 
     @property
     def held_out(self) -> list[HeldOut]:
-        """Every score on the held-out prompts so far."""
-        return records_of(standing(self.events), HeldOut)
+        """Every score on the held-out prompts so far, one a step."""
+        return list({score.step: score for score in records_of(standing(self.events), HeldOut)}.values())
 
     @property
     def events(self) -> list[Event]:

@@ -96,6 +96,7 @@ class Run(Life):
         if past is not None:
             super().__init__(plan, past)
         _open[plan.name] = self
+        self.knobs.belong_to(self)
         if plan.devices.device == "cuda":
             self._training.log.emit(Notice("all roles run in this process: the GPU's memory is fully back only when it ends"))
         elif workbench.TORCH_CAME_FIRST:

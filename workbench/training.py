@@ -71,6 +71,8 @@ class Training:
             self.log.go_on(past.folder / "events.jsonl")
             later = [event.record for event in standing(self.log.events) if event.kind == "knob" and event.data["step"] > self.done]
             self.knobs.resume(self.done, [knob for knob in later if isinstance(knob, Knob)])
+            totals = [event.data["total"] for event in self.log.events if event.kind == "progress" and event.data["what"] == "steps"]
+            self.end = max(self.done, int(totals[-1]) if totals else 0)  # it may have been asked for more since the checkpoint
             self.log.emit(Restored(self.done, past.checkpoint.name if past.checkpoint else "", versions()))
         except BaseException:
             self.folder.release()
@@ -99,6 +101,7 @@ class Training:
     def _open(self) -> None:
         plan = self.plan
         self.log.write_to(self.folder.make() / "events.jsonl")
+        self._report("steps", self.done, self.end)  # so that a run that is killed before its first step knows
         self.folder.write_json(FILE, plan.saved())
         self.folder.write_json("placement.json", plan.devices.placement)
         if self._end_trackers is None:
@@ -171,6 +174,11 @@ class Training:
         return record
 
     # ------------------------------------------------------------ beside the loop
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left of what was asked for: no step, and no score at its end."""
+        return self.done == self.end and (self.done == 0 or not self.plan.held_out or self.evaluated_at == self.done)
 
     def evaluate(self) -> None:
         """Score the held-out prompts with the policy as it is, once per step, and record it."""
