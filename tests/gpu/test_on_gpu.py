@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.runtime.conftest import SAMPLING, learn, sample
-from tests.runtime.test_worker import Fault, doubled, half, stale, swapped
+from tests.runtime.test_worker import Fault, doubled, goes_back, half, stale, swapped
 from workbench.batch import Completion
 from workbench.errors import Stopped, SyncError
 from workbench.models.lora import LoRA
@@ -108,6 +108,10 @@ def test_a_fault_in_the_live_slot_is_caught_and_named(
     monkeypatch.undo()
     gpu_worker._checksum = ""
     gpu_worker.sync(2)
+
+
+def test_a_checkpoint_takes_trainer_and_engine_back(gpu_worker: Worker) -> None:
+    goes_back(gpu_worker)
 
 
 def test_a_rollout_stops_between_two_tokens(gpu_worker: Worker) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from tests.runtime.conftest import SAMPLING, learn, sample, signal
 from workbench.algos import GRPO
-from workbench.errors import SyncError
+from workbench.errors import ConfigError, SyncError
 from workbench.models.packing import Row
 from workbench.rollout import inner
 from workbench.runtime.worker import Worker
@@ -153,3 +153,32 @@ def test_the_saved_adapter_is_read_by_vllm(fresh: Worker, tmp_path: Any) -> None
     read = fresh.engine.resident()
     assert read.keys() == pushed.keys()
     assert all(torch.equal(x, y) for name in pushed for x, y in zip(pushed[name], read[name], strict=True))
+
+
+def goes_back(worker: Worker) -> None:
+    """What a checkpoint holds takes trainer and engine back to where they were."""
+    for key in range(2):
+        learn(worker, sample(worker, key))
+        worker.sync(key)
+    state, updates, version, checksum = worker.state(), worker.updates, worker.version, worker._checksum
+    learn(worker, sample(worker, 2))
+    worker.sync(2)
+    assert worker._checksum != checksum
+    worker.load_state(state, updates, version)
+    assert not worker.in_sync
+    assert worker.sync(1).checksum == checksum  # what the engine holds, to the bit
+    assert (worker.updates, worker.version) == (updates, version)
+    after = worker.state()
+    assert after.keys() == state.keys()
+    assert {name.split(".")[0] for name in state} == {"weight", "exp_avg", "exp_avg_sq", "step"}
+    assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
+
+
+def test_a_checkpoint_takes_trainer_and_engine_back(fresh: Worker) -> None:
+    goes_back(fresh)
+
+
+def test_the_state_of_another_adapter_is_refused(fresh: Worker) -> None:
+    state = {name: tensor[:1] if tensor.ndim else tensor for name, tensor in fresh.state().items()}
+    with pytest.raises(ConfigError, match="belongs to another model or LoRA"):
+        fresh.load_state(state, 0, 1)

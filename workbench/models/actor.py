@@ -218,7 +218,7 @@ class Actor:
         for number, (name, master) in enumerate(self._named_masters().items()):
             state[f"weight.{name}"] = master.detach()
             state.update({f"{kind}.{name}": value for kind, value in moments.get(number, {}).items()})
-        return {name: tensor.cpu().contiguous() for name, tensor in state.items()}
+        return {name: tensor.to("cpu", copy=True).contiguous() for name, tensor in state.items()}
 
     @torch.no_grad()
     def load_trainer_state(self, state: dict[str, torch.Tensor], updates: int) -> None:
