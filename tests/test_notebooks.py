@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 
+import workbench as wb
 from tests.conftest import SharedWorker
 
 ROOT = Path(__file__).parent.parent
@@ -62,6 +64,24 @@ def test_the_first_lesson_runs_headless_and_its_live_view_ends_as_a_picture(tmp_
     assert "step 6 of 6" in str(cells["run.watch()"])
     assert "image/png" in kinds(cells["run.summary()"])
     assert "metrics.json" in str(cells["sorted(path.name for path in run.path.iterdir())"])
+
+
+def test_the_second_lesson_trains_by_code_of_its_own_and_goes_on_after_a_loss(tmp_path: Path, cache: Path) -> None:
+    """Ten steps; the notebook's own checks look at the restored run's steps, its knob, and what its reward had counted."""
+    done = execute("notebooks/02_your_own_task.ipynb", tmp_path, cache, "-p", "steps", "10", "-p", "held_out", "16")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = outputs(tmp_path)
+    assert "'aebn': 1.0, 'eabn': 0.5, 'ae': 0.5" in str(cells["worth"])
+    assert "vLLM samples at temperatures up to 2" in str(cells["    print(refused)"])
+    assert "learning_rate" in str(cells["own.knobs"])
+    scored = re.findall(r"(\d+) answers scored, (\d+) before the loss", done.stdout + done.stderr)
+    assert [restored == before for restored, before in scored] == [True]
+    assert {"image/png", "text/html", "text/plain"} <= kinds(cells["wb.compare(rloo, own)"])
+    ranks = wb.Run.load(tmp_path / "runs" / "own-task-ranks")
+    assert (ranks.state, [step.step for step in ranks.steps]) == ("finished", list(range(1, 11)))
+    assert [(knob.name, knob.old, knob.new) for knob in ranks.knobs] == [("learning_rate", 2e-3, 1e-3)]
+    assert [score.step for score in ranks.held_out] == [0, 10]
+    assert "restored" in [event.kind for event in ranks.events]
 
 
 def test_a_pretrained_model_runs_a_task_of_reasoning_gym(tmp_path: Path, cache: Path) -> None:
