@@ -17,6 +17,9 @@ from workbench.models.lora import LoRA, add_adapter, load_base
 from workbench.models.optimizer import Masters, Optimizer
 from workbench.models.packing import Packed, Row, micro_batches, pack
 
+# Fused, W·x + B·A·x is rounded to bfloat16 once; the engine, as plain layers do, rounds W·x first, and a small B·A·x is lost in the
+# addition. A trainer that is more exact than the engine trains another policy than the one that samples (docs/log.md).
+ROUNDS_AS_THE_ENGINE = {"emulate_precision_casts": True}
 COMPILING_PAYS = 50_000  # tokens scored at once; below, seconds of compiling would save milliseconds
 
 
@@ -71,7 +74,7 @@ class Actor:
             # the first layer's input needs no gradient; letting it have one saves compiling that layer apart
             self.model.enable_input_require_grads()
             for layer in base.base_model.layers:
-                layer.compile(dynamic=True)
+                layer.compile(dynamic=True, options=ROUNDS_AS_THE_ENGINE)
         self.masters = Masters([p for p in self.model.parameters() if p.requires_grad])
         optimizer = torch.optim.AdamW(
             self.masters.parameters, lr=plan.optimizer.learning_rate, betas=plan.optimizer.betas, weight_decay=plan.optimizer.weight_decay
