@@ -128,7 +128,11 @@ class Knobs:
     def resume(self, step: int, scheduled: list[Knob]) -> None:
         """Go on after ``step``; what was turned after it, before a crash, is turned again at its step."""
         with self._lock:
-            self._step, self._scheduled = step, scheduled
+            self._step = step
+            self._scheduled = [knob for knob in scheduled if knob.step > step + 1]
+            for knob in scheduled:
+                if knob.step <= step + 1:
+                    self._turn({knob.name: knob.new})
 
     def belong_to(self, run: Any) -> None:
         """Say whose knobs these are."""

@@ -31,6 +31,8 @@ class Life(Look):
         self._loop: weakref.ref[Generator[Step]] | None = None  # the caller's; held weakly, so that leaving the loop ends it
         self._iterating = False
         self.state = "new"
+        if past is not None:
+            self._set("paused")
         self.error: BaseException | None = None
 
     def train(self, steps: int | None = None) -> Iterator[Step]:

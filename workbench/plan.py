@@ -78,7 +78,12 @@ class RunPlan:
         return {
             **{name: getattr(self, name) for name in _PLAIN},
             "devices": {name: str(getattr(self.devices, name)) for name in ("actor", "rollout", "reference", "reward")},
-            "task": {"name": self.task.name, "fingerprint": self.task.fingerprint(self.seed), "origin": origin and asdict(origin)},
+            "task": {
+                "name": self.task.name,
+                "fingerprint": self.task.fingerprint(self.seed),
+                "origin": origin and asdict(origin),
+                "held_out_temperature": self.task.held_out_temperature,
+            },
             "reward": None if self.reward is self.task.scorer else reward_name(self.reward),
             "algo": saved_algorithm(self.algo),
             "trackers": None if self.trackers is None else list(self.trackers),
@@ -105,7 +110,7 @@ def restored(path: Path, given: Mapping[str, Any]) -> RunPlan:
         words = ", ".join(f"{name}=..." for name in missing)
         found = "; ".join(missing.values())
         raise ConfigError(f"Run.restore({str(path)!r})", found, f"hand in the same again: Run.restore(path, {words})")
-    task = given.get("task") or tasks.rebuild(Origin(**data["task"]["origin"]))
+    task = given.get("task") or _rebuilt(data["task"])
     _check_task(task, data)
     algo = given.get("algo") or getattr(algos, data["algo"]["name"])(**data["algo"]["fields"])
     if type(algo).__name__ != data["algo"]["name"]:
@@ -148,6 +153,10 @@ def _missing(data: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str
     if data["algo"]["fields"] is None and given.get("algo") is None:
         found["algo"] = f"its algorithm {data['algo']['name']!r} is a class of a program"
     return found
+
+
+def _rebuilt(data: Mapping[str, Any]) -> Task:
+    return replace(tasks.rebuild(Origin(**data["origin"])), held_out_temperature=data["held_out_temperature"])
 
 
 def _check_task(task: Task, data: Mapping[str, Any]) -> None:

@@ -53,6 +53,7 @@ class Training:
         self._end_trackers: Callable[[], None] | None = None
         self.evaluated_at: int | None = None  # the step of the last held-out score
         self._saved_at = 0  # the step of the last checkpoint
+        self._reward: Any = None  # the reward's memory at the end of the last whole step or evaluation
         self._updates = 0  # optimizer steps at the end of the last whole step
         self._waking: tuple[RunState, dict[str, Tensor]] | None = None  # from the checkpoint, until the models are there
         if past is None:
@@ -70,10 +71,10 @@ class Training:
             Checkpoints(past.folder, self.plan.keep).set_aside(self.done)
             self.log.go_on(past.folder / "events.jsonl")
             later = [event.record for event in standing(self.log.events) if event.kind == "knob" and event.data["step"] > self.done]
-            self.knobs.resume(self.done, [knob for knob in later if isinstance(knob, Knob)])
             totals = [event.data["total"] for event in self.log.events if event.kind == "progress" and event.data["what"] == "steps"]
             self.end = max(self.done, int(totals[-1]) if totals else 0)  # it may have been asked for more since the checkpoint
             self.log.emit(Restored(self.done, past.checkpoint.name if past.checkpoint else "", versions()))
+            self.knobs.resume(self.done, [knob for knob in later if isinstance(knob, Knob)])
         except BaseException:
             self.folder.release()
             raise
@@ -82,6 +83,7 @@ class Training:
         self.knobs = Knobs(self.plan.settings.turned(state.settings), self.log, self._check_room)
         self.done, self.end, self.position = state.step, state.end, state.position
         self.evaluated_at, self._saved_at = state.evaluated_at, state.step
+        self._reward = state.reward
         checkpoint.load_reward_state(self.plan.reward, state.reward)
 
     # ------------------------------------------------------------ open and close
@@ -125,6 +127,7 @@ class Training:
         settings = self.knobs.settings
         self.supply = Supply(plan, path, worker.window)
         self._updates, self._waking = worker.updates, None
+        self._reward = checkpoint.reward_state(plan.reward)
         self.crew = Crew(worker, self.scorer, settings.algo, settings.sampling, self.should_stop)
 
     def close(self) -> None:
@@ -155,6 +158,7 @@ class Training:
             outcome = train_step(number, step.draw, self.crew, rate, step.phase)
         except BaseException:
             self.knobs.give_back(number)
+            checkpoint.load_reward_state(self.plan.reward, self._reward)  # what it was asked in vain doesn't count
             raise
         if outcome.sync is not None:
             self.log.emit(outcome.sync, role="rollout", phase="sync")
@@ -165,6 +169,7 @@ class Training:
         """The step is made: count it and write it down."""
         worker = self._crew.worker
         self.done, self.batch, self.position, self._updates = record.step, outcome.batch, position, worker.updates
+        self._reward = checkpoint.reward_state(self.plan.reward)
         self.log.emit(samples(record.step, outcome.batch))
         self.log.emit(Memory(worker.peak_memory_gib()), device=self.plan.devices.placement["actor"][0])
         self.log.emit(record)
@@ -196,6 +201,7 @@ class Training:
         self.log.emit(HeldOut(self.done, mean(rewards), error, len(rewards), draw.temperature))
         self.log.emit(answers(self.done, replace(batch, rewards=tuple(rewards))))
         self.evaluated_at = self.done
+        self._reward = checkpoint.reward_state(self.plan.reward)
         self._report("held_out", 1, 1, "")
 
     def asked(self, prompt: str | Sequence[Any], max_tokens: int) -> Prompt:
@@ -230,7 +236,7 @@ class Training:
             optimizer_steps=worker.updates,
             evaluated_at=self.evaluated_at,
             settings=self.knobs.used,
-            reward=checkpoint.reward_state(self.plan.reward),
+            reward=self._reward,
         )
         written = Checkpoints(self.folder.make(), self.plan.keep).write(state, worker.state(), requested=requested)
         self._saved_at = self.done

@@ -130,7 +130,7 @@ def test_a_rollout_stops_between_two_tokens(gpu_worker: Worker) -> None:
     asked = iter([False] * 3 + [True] * 1000)
     began = time.monotonic()
     with pytest.raises(Stopped):
-        gpu_worker.engine.generate([Request(PROMPT)] * 64, temperature=1.0, max_tokens=480, should_stop=lambda: next(asked))
+        gpu_worker.engine.generate([Request(PROMPT)] * 64, temperature=1.0, max_tokens=480, adapter=False, should_stop=lambda: next(asked))
     assert time.monotonic() - began < 1
     assert len(gpu_worker.engine.generate([Request(PROMPT)] * 3, temperature=1.0, max_tokens=4)) == 3
 

@@ -1,0 +1,36 @@
+"""Twenty kills at random moments and within the writing of checkpoints: the numbers of a run that nobody disturbed."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import kills
+
+KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def lives(free_process: None, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[kills.Kill], Path]:
+    folder = tmp_path_factory.mktemp("killed")
+    return kills.torture(small_model, folder, KILLS, seed=1), folder
+
+
+def test_a_run_killed_twenty_times_ends_with_the_numbers_of_one_that_was_not(
+    lives: tuple[list[kills.Kill], Path], small_model: Path, tmp_path: Path
+) -> None:
+    kills.torture(small_model, tmp_path, 0, seed=0)
+    whole, killed = kills.numbers(tmp_path), kills.numbers(lives[1])
+    assert [step["step"] for step in whole["steps"]] == list(range(1, kills.STEPS + 1))
+    assert any(step["rounds"] > 1 for step in whole["steps"])  # dynamic sampling took part
+    assert whole["knobs"]
+    assert killed == whole
+
+
+def test_every_life_went_on_from_the_last_whole_checkpoint(lives: tuple[list[kills.Kill], Path]) -> None:
+    found = lives[0]
+    assert len(found) == KILLS
+    assert {kill.moment for kill in found} >= {f"in a checkpoint: {moment}" for moment in kills.WITHIN}
+    for before, after in zip(found, found[1:], strict=False):
+        assert after.restored_from == before.checkpoint
+        assert after.checkpoint >= before.checkpoint  # nothing that was whole is lost
+    assert found[-1].checkpoint > 0
