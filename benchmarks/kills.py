@@ -211,9 +211,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--model", type=Path, required=True, help="small; its tokenizer knows a-z, blank and ="
-    )
+    parser.add_argument("--model", type=Path, required=True, help="small; its tokenizer knows a-z, blank and =")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:

@@ -7,6 +7,7 @@ prompts greedily, too. In the middle the temperature is turned down, as a person
 """
 
 import argparse
+import json
 import math
 import tempfile
 from dataclasses import asdict, replace
@@ -82,6 +83,34 @@ def compare_greedily(run: wb.Run, task: Any, count: int) -> dict[str, float]:
     return {"prompts": len(pairs), "trained": trained, "base": base, "gain": mean, "gain_stderr": error}
 
 
+def draw(figures: dict[str, Any], path: Path) -> None:
+    """The curve as a picture: reward with the held-out scores, and entropy, where the turned knob shows."""
+    from matplotlib.figure import Figure
+
+    curve, held_out, knob = figures["curve"], figures["held_out"], figures["knobs"][0]
+    steps = [point["step"] for point in curve]
+    figure = Figure(figsize=(10, 3.4), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, name, title in zip(panels, ("reward_mean", "entropy"), ("Reward", "Entropy, nats per token"), strict=True):
+        axes.plot(steps, [point[name] for point in curve], color="#b8860b" if name == "reward_mean" else "#0f6cbd", linewidth=1.6)
+        axes.axvline(knob["step"], color="#8a8a8a", linewidth=1, linestyle=(0, (4, 3)))
+        axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+        axes.set_xlabel("step", loc="right")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_ylim(bottom=0)
+    scores = [held_out[side] for side in ("before", "after")]
+    at = [score["step"] for score in scores]
+    panels[0].errorbar(
+        at, [s["reward_mean"] for s in scores], [s["stderr"] for s in scores], fmt="o", color="#222222", markerfacecolor="white", capsize=3
+    )
+    panels[0].annotate(
+        f"held out {scores[1]['reward_mean']:.2f}", (at[1], scores[1]["reward_mean"]), (-8, -26), textcoords="offset points", ha="right"
+    )
+    label = f"{knob['name']} {knob['old']:g} \N{RIGHTWARDS ARROW} {knob['new']:g}"
+    panels[1].annotate(label, (knob["step"], 1), (6, -4), xycoords=("data", "axes fraction"), textcoords="offset points", va="top")
+    figure.savefig(path, dpi=150)
+
+
 def main() -> None:
     """Parse, measure, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -93,10 +122,14 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=512)
     parser.add_argument("--greedy", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--picture", type=Path, help="PNG of the summary")
+    parser.add_argument("--picture", type=Path, help="PNG of the run's summary")
+    parser.add_argument("--draw", type=Path, help="only draw the result that is there already, to this PNG")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--name", default="reasoning_gym_h200")
     arguments = parser.parse_args()
+    if arguments.draw is not None:
+        draw(json.loads((arguments.out / f"{arguments.name}.json").read_text(encoding="utf-8")), arguments.draw)
+        return
     with tempfile.TemporaryDirectory() as folder:
         write(arguments.name, measure(arguments, Path(folder)), arguments.out)
 
