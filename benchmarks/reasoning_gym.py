@@ -97,7 +97,7 @@ def draw(figures: dict[str, Any], path: Path) -> None:
         axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
         axes.set_xlabel("step", loc="right")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=0) if name == "reward_mean" else axes.set_yscale("log")  # the drop at the knob is one by half
     scores = [held_out[side] for side in ("before", "after")]
     at = [score["step"] for score in scores]
     panels[0].errorbar(
