@@ -1,5 +1,6 @@
 """Twenty kills at random moments and within the writing of checkpoints: the numbers of a run that nobody disturbed."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def test_every_life_went_on_from_the_last_whole_checkpoint(lives: tuple[list[kil
     found = lives[0]
     assert len(found) == KILLS
     assert {kill.moment for kill in found} >= {f"in a checkpoint: {moment}" for moment in kills.WITHIN}
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in itertools.pairwise(found):
         assert after.restored_from == before.checkpoint
         assert after.checkpoint >= before.checkpoint  # nothing that was whole is lost
     assert found[-1].checkpoint > 0

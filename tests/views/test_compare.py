@@ -120,7 +120,7 @@ def test_knobs_stand_with_their_steps() -> None:
 def test_what_a_restored_run_left_behind_does_not_count(play: Play) -> None:
     log = play(5, 5)
     log.emit(Knob(5, "kl", 0.0, 0.1))
-    log.emit(Restored(3, "", {}))
+    log.emit(Restored(3, "step-000003", {}))
     (row,) = compare_runs([told(log)]).table
     assert (row.steps, row.knobs, len(row.curve.reward)) == (3, (), 3)
 
