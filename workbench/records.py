@@ -197,7 +197,10 @@ class Notice(Record):
 
 @dataclass(frozen=True)
 class State(Record):
-    """The run is now "starting", "running", "paused", "stopped", "finished", "failed" or "closed"."""
+    """The run is now "starting", "running", "paused", "stopped", "finished", "failed" or "closed".
+
+    Of a past run whose process was killed a reader says "interrupted"; no run says it of itself.
+    """
 
     state: str
     error: str = ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from workbench.events import EventLog
-from workbench.records import Phase, Progress, State, Step
+from workbench.records import HeldOut, Phase, Progress, Restored, State, Step
 from workbench.views.history import POINTS, History, Series
 
 Play = Callable[..., EventLog]
@@ -91,3 +91,27 @@ def test_the_phases_of_the_step_under_way(play: Play) -> None:
     log = play(2)
     log.emit(Phase(3, 0.0, 0.5), phase="rollout")
     assert History(log.events).phases == [("rollout", 0.5)]
+
+
+def test_what_a_restore_undid_is_forgotten(a_step: Step) -> None:
+    log = EventLog()
+    for number in range(1, 6):
+        log.emit(replace(a_step, step=number, reward_mean=number / 10))
+    log.emit(HeldOut(0, 0.1, 0.01, 8))
+    log.emit(HeldOut(5, 0.5, 0.01, 8))
+    log.emit(Restored(3, "step-000003", {}))
+    history = History(log.events)
+    assert [bucket.last for bucket in history.series.buckets] == [1, 2, 3]
+    assert (history.step, sorted(history.held_out), len(history.recent)) == (3, [0], 3)
+    assert history.notice == "restored after step 3"
+    log.emit(replace(a_step, step=4, reward_mean=0.9))
+    assert History(log.events).series.column("reward_mean") == pytest.approx([0.1, 0.2, 0.3, 0.9])
+
+
+def test_a_restore_without_a_checkpoint_begins_again(a_step: Step) -> None:
+    log = EventLog()
+    log.emit(HeldOut(0, 0.1, 0.01, 8))
+    log.emit(a_step)
+    log.emit(Restored(0, "", {}))
+    history = History(log.events)
+    assert (history.step, history.held_out, history.series.buckets) == (0, {}, [])

@@ -25,7 +25,7 @@ from workbench.views.report import Report
 
 SECONDS_BETWEEN_UPDATES = 0.25
 _HERE = Path(__file__).parent
-OVER = ("finished", "stopped", "failed", "closed")
+OVER = ("finished", "stopped", "failed", "interrupted", "closed")
 AT_REST = (*OVER, "paused")
 _watches: "weakref.WeakKeyDictionary[EventLog, weakref.ref[Watch]]" = weakref.WeakKeyDictionary()
 

@@ -11,7 +11,8 @@ SAMPLES = 4
 _WAITS = {"model": "loading the model", "engine": "starting the engine", "held_out": "scoring held-out prompts", "warm_start": "warm start"}
 _STATUS = {
     "new": "not started yet",
-    "paused": "between two steps; run.resume() goes on",
+    "paused": "between two steps; run.resume(), or start() after a restore, goes on",
+    "interrupted": "its process ended without a word; Run.restore(path) goes on from the last checkpoint",
     "closed": "the memory is given back; the run folder stays",
 }
 

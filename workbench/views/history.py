@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from workbench.events import Event
-from workbench.records import HeldOut, Notice, Phase, Progress, RunStarted, Samples, State, Step, Sync
+from workbench.records import HeldOut, Notice, Phase, Progress, Restored, RunStarted, Samples, State, Step, Sync
 
 LIVE = ("starting", "running")
 POINTS = 200  # a panel is some 250 pixels wide: more points can't be seen
@@ -58,6 +58,11 @@ class Series:
             narrow, self.buckets = self.buckets, []
             for bucket in narrow:
                 self._append(bucket)
+
+    def cut(self, after: int) -> None:
+        """Forget the steps beyond ``after``; a bucket that holds some of them goes as a whole."""
+        while self.buckets and self.buckets[-1].last > after:
+            self.buckets.pop()
 
     def _append(self, bucket: Bucket) -> None:
         if self.buckets and (self.buckets[-1].first - 1) // self.width == (bucket.first - 1) // self.width:
@@ -142,6 +147,22 @@ class History:
                 self.samples = record
             case Notice() as record:
                 self.notice = record.text
+            case Restored() as record:
+                self._go_back(record.step if record.checkpoint else -1)
+                self.notice = f"restored after step {record.step}" if record.checkpoint else "restored; it begins again"
+
+    def _go_back(self, step: int) -> None:
+        """What came after ``step`` no longer counts: it was lost in a crash, and is made again."""
+        self.drawn += 1
+        self.series.cut(step)
+        lost = [past for past in self.recent if past.step > step]
+        self.recent = deque((past for past in self.recent if past.step <= step), maxlen=self.recent.maxlen)
+        self.seconds -= sum(past.seconds for past in lost)
+        self.step = max(0, min(self.step, step))
+        self.held_out = {at: score for at, score in self.held_out.items() if at <= step}
+        self.phases.clear()
+        if self.samples is not None and self.samples.step > step:
+            self.samples = None
 
     def _set_state(self, record: State) -> None:
         self.state = record
