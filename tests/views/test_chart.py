@@ -7,8 +7,9 @@ from dataclasses import asdict, replace
 import pytest
 
 from workbench.events import EventLog
-from workbench.records import HeldOut, Step
-from workbench.views.chart import EMPTY, Chart, Panel, chart
+from workbench.records import HeldOut, Knob, Restored, Step
+from workbench.views.chart import EMPTY, Chart, Mark, Panel, chart
+from workbench.views.figure import png
 from workbench.views.history import History
 
 Play = Callable[..., EventLog]
@@ -89,3 +90,20 @@ def test_before_the_first_step_there_are_empty_panels_without_labels() -> None:
 def test_the_description_is_small_and_plain_json(play: Play, steps: int) -> None:
     text = json.dumps(asdict(chart(History(play(steps, steps, finish=True).events))), allow_nan=False)
     assert len(text) < 20_000
+
+
+def test_turned_knobs_are_marks_one_a_step(play: Play) -> None:
+    log = play(20)
+    log.emit(Knob(5, "temperature", 1.0, 0.7))
+    log.emit(Knob(5, "clip", 0.2, [0.1, 0.3]))
+    log.emit(Knob(21, "kl", 0.0, 0.1))  # at a step that is still to come
+    assert chart(History(log.events)).marks == (Mark(5, "temperature 1 → 0.7, clip 0.2 → 0.1, 0.3"),)
+    log.emit(Restored(3, "step-000003", {}))
+    assert chart(History(log.events)).marks == ()
+
+
+def test_marks_are_drawn(play: Play) -> None:
+    log = play(20)
+    before = png(chart(History(log.events)))
+    log.emit(Knob(5, "temperature", 1.0, 0.7))
+    assert png(chart(History(log.events))) != before

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.records import PHASES, HeldOut, percentile
+from workbench.views.dials import exact
 from workbench.views.history import History
 from workbench.views.scales import Axis, scale, spread, steps_axis
 from workbench.views.text import number
@@ -62,6 +63,14 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """Knobs turned: a line at the first step with the new values, and what they were turned from and to."""
+
+    step: int
+    text: str
+
+
+@dataclass(frozen=True)
 class Chart:
     """Panels over a common x axis. Point ``i`` of a line stands for the steps ``first[i] .. last[i]``."""
 
@@ -69,6 +78,7 @@ class Chart:
     first: tuple[int, ...]
     last: tuple[int, ...]
     panels: tuple[Panel, ...]
+    marks: tuple[Mark, ...] = ()
 
 
 def chart(history: History) -> Chart:
@@ -80,7 +90,16 @@ def chart(history: History) -> Chart:
         first=tuple(bucket.first for bucket in buckets),
         last=tuple(bucket.last for bucket in buckets),
         panels=tuple(replace(panel, labels=_labels(panel)) for panel in panels) if buckets else panels,
+        marks=_marks(history),
     )
+
+
+def _marks(history: History) -> tuple[Mark, ...]:
+    """One a step, however many knobs were turned at once."""
+    texts: dict[int, list[str]] = {}
+    for knob in history.knobs:
+        texts.setdefault(knob.step, []).append(f"{knob.name} {exact(knob.old)} → {exact(knob.new)}")
+    return tuple(Mark(step, ", ".join(said)) for step, said in texts.items() if step <= history.step)
 
 
 def _reward(history: History) -> Panel:

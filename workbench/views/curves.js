@@ -84,10 +84,11 @@ class PanelView {
     Object.assign(this, { chart, panel, width });
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.tops = chart.first.map(() => 0); // of the stacks
+    const turned = chart.marks.map(({ step }) => `<path class="wb-turned" d="M${px(this.x(step))} ${TOP}V${HEIGHT - BOTTOM}"/>`);
     const marks = panel.kind === "stack" ? this.stack() : panel.lines.map((line) => this.line(line)).join("");
     const clip = `<clipPath id="${this.clip ??= `wb-${Math.random().toString(36).slice(2)}`}">
       <rect x="${LEFT}" y="${TOP - 1}" width="${px(width - LEFT - RIGHT)}" height="${HEIGHT - TOP - BOTTOM + 2}"/></clipPath>`;
-    this.svg.innerHTML = `${clip}${this.frame()}<g clip-path="url(#${this.clip})">${marks}</g>${this.held()}<g class="wb-read"></g>`;
+    this.svg.innerHTML = `${clip}${this.frame()}<g clip-path="url(#${this.clip})">${turned.join("")}${marks}</g>${this.held()}<g class="wb-read"></g>`;
     this.svg.setAttribute("aria-label", this.words());
     this.read(null);
   }
@@ -100,6 +101,7 @@ class PanelView {
       <line class="${i ? "wb-grid" : "wb-base"}" x1="${LEFT}" x2="${px(right)}" y1="${px(this.y(at))}" y2="${px(this.y(at))}"/>`);
     const steps = chart.axis.ticks.map(([at, label]) => `<text x="${px(this.x(at))}" y="${base + 16}" text-anchor="middle">${safe(label)}</text>`);
     return `<text class="wb-name" x="0" y="14">${safe(panel.title)}</text><text x="0" y="29">${safe(unit)}</text>
+      <text class="wb-turned" x="${px(right)}" y="29" text-anchor="end">${safe(panel === chart.panels[0] ? chart.marks.at(-1)?.text ?? "" : "")}</text>
       ${rows.join("")}${steps.join("")}<text x="${px(right + 25)}" y="${base + 16}">step</text>`;
   }
 

@@ -48,6 +48,7 @@ def _draw(axes: "Axes", chart: Chart, panel: Panel) -> None:
     else:
         _lines(axes, panel, middles)
     _labels(axes, panel)
+    _marks(axes, chart, named=panel is chart.panels[0])
     for point in panel.points:
         axes.errorbar(
             point.step, point.mean, point.stderr, fmt="o", ms=5, color=INK, mfc=PAPER, mew=1.2, elinewidth=1, zorder=5, clip_on=False
@@ -91,6 +92,14 @@ def _stack(axes: "Axes", chart: Chart, panel: Panel, middles: list[float]) -> No
     for middle, top in zip(middles, bottom, strict=True):
         if top > panel.axis.high:
             axes.annotate(f"▲ {number(top)} s", (middle, 1), (5, -8), ("data", "axes fraction"), "offset points", fontsize=7, color=MUTED)
+
+
+def _marks(axes: "Axes", chart: Chart, *, named: bool) -> None:
+    """Where knobs were turned; the last one's name once, in the line of the unit."""
+    for mark in chart.marks:
+        axes.axvline(mark.step, color=MUTED, linewidth=0.7, alpha=0.7, linestyle=(0, (3, 3)), zorder=1)
+    if named and chart.marks:
+        axes.annotate(chart.marks[-1].text, (1, 1), (0, 7), "axes fraction", "offset points", fontsize=7, color=MUTED, ha="right")
 
 
 def _labels(axes: "Axes", panel: Panel) -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from workbench.events import Event
-from workbench.records import HeldOut, Notice, Phase, Progress, Restored, RunStarted, Samples, State, Step, Sync
+from workbench.records import HeldOut, Knob, Notice, Phase, Progress, Restored, RunStarted, Samples, State, Step, Sync
 
 LIVE = ("starting", "running")
+KNOBS = 40  # marks in a panel; more would be a hatching
 POINTS = 200  # a panel is some 250 pixels wide: more points can't be seen
 _TOPS = ("completion_tokens_max", "logprob_diff_max")  # in a bucket these keep their maximum, all others their mean
 _FIELDS = ("reward_mean", "kl", "completion_tokens_mean", "truncated_fraction", "seconds", "logprob_diff_mean", *_TOPS)
@@ -108,6 +109,7 @@ class History:
         self.sync: Sync | None = None
         self.diff_max = 0.0
         self.samples: Samples | None = None
+        self.knobs: deque[Knob] = deque(maxlen=KNOBS)  # the latest that were turned
         self.phases: list[tuple[str, float]] = []  # that have ended in the step now under way
         self.notice = ""
         self.drawn = 0  # counts the events that change the curves
@@ -145,6 +147,9 @@ class History:
                 self.syncs, self.sync = self.syncs + 1, record
             case Samples() as record:
                 self.samples = record
+            case Knob() as record:
+                self.drawn += 1
+                self.knobs.append(record)
             case Notice() as record:
                 self.notice = record.text
             case Restored() as record:
@@ -160,6 +165,7 @@ class History:
         self.seconds -= sum(past.seconds for past in lost)
         self.step = max(0, min(self.step, step))
         self.held_out = {at: score for at, score in self.held_out.items() if at <= step}
+        self.knobs = deque((knob for knob in self.knobs if knob.step <= step), maxlen=KNOBS)
         self.phases.clear()
         if self.samples is not None and self.samples.step > step:
             self.samples = None
