@@ -28,6 +28,7 @@ from workbench.rewards import Scorer
 from workbench.rollout.config import Sampling
 from workbench.runtime.worker import Draw, Signal, Worker
 
+Drawing = Callable[[int, int], Sequence[Prompt]]
 Phases = Callable[[str], AbstractContextManager[None]]
 
 MONITORED = 64  # completions a step whose KL to the base is measured where the loss has no use for it
@@ -91,8 +92,8 @@ class Outcome:
         )
 
 
-def train_step(number: int, draw: Callable[[int], Sequence[Prompt]], crew: Crew, rate: float, phase: Phases) -> Outcome:
-    """Sample, score, learn, sync. ``draw(n)`` gives the next n prompts. Raises Stopped, RewardError, SyncError, DivergedError.
+def train_step(number: int, draw: Drawing, crew: Crew, rate: float, phase: Phases) -> Outcome:
+    """Sample, score, learn, sync. ``draw(n, max_tokens)`` gives the next n prompts. Raises Stopped, RewardError, SyncError, DivergedError.
 
     With several minibatches an error or a stop may leave some of a step's updates made; ``worker.in_sync`` tells.
     """
@@ -115,13 +116,13 @@ def train_step(number: int, draw: Callable[[int], Sequence[Prompt]], crew: Crew,
     return Outcome(batch, rounds, informative, kl, update, sync)
 
 
-def _sample(number: int, draw: Callable[[int], Sequence[Prompt]], crew: Crew, phase: Phases) -> tuple[Batch, int]:
+def _sample(number: int, draw: Drawing, crew: Crew, phase: Phases) -> tuple[Batch, int]:
     """Completions and their rewards, in as many rounds as the algorithm wants and there are too few groups with a variance."""
     algo, sampling = crew.algo, crew.sampling
     batch = Batch((), ())
     for number_of_round in range(algo.sampling_rounds):
         with phase("rollout"):
-            prompts = draw(sampling.prompts)
+            prompts = draw(sampling.prompts, sampling.max_tokens)
             key = ("step", number, *([number_of_round] if number_of_round else []))
             drawn = Draw(key, sampling.temperature, sampling.max_tokens, sampling.seeded)
             completions = crew.worker.rollout([p.ids for p in prompts], algo.group_size, drawn, crew.should_stop)

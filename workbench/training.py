@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,20 +19,19 @@ from workbench.metrics import metrics
 from workbench.models.resolve import resolve_model
 from workbench.models.tokenizer import Tokenizer
 from workbench.plan import FILE, RunPlan
-from workbench.records import Checkpoint, HeldOut, Knob, Memory, Notice, Phase, Progress, Restored, Step, mean
+from workbench.records import Checkpoint, HeldOut, Knob, Memory, Notice, Progress, Restored, Step, mean
 from workbench.rewards import Scorer
 from workbench.runtime.worker import Draw, Worker, WorkerPlan
 from workbench.supply import Supply
 from workbench.tasks import Conversation, Example
 from workbench.tasks.messages import Chat, read_prompt
-from workbench.telling import answers, samples, started, versions
+from workbench.telling import StepBook, answers, samples, started, versions
 from workbench.trackers import attach
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _OPENING = threading.Lock()
-ROLE_OF_PHASE = {"rollout": "rollout", "reward": "reward", "reference": "reference", "sync": "rollout"}
 
 
 class Training:
@@ -152,7 +150,7 @@ class Training:
         settings = self.knobs.take(number)
         self.crew = replace(self._crew, algo=settings.algo, sampling=settings.sampling)
         rate = settings.optimizer.rate(number, self.end)
-        step = _Step(self, number, settings)
+        step = StepBook(self.log, self._supply, number, self.position)
         try:
             version = self.crew.worker.version
             outcome = train_step(number, step.draw, self.crew, rate, step.phase)
@@ -291,30 +289,3 @@ class Training:
 
     def _report(self, what: str, done: float, total: float, note: str = "") -> None:
         self.log.emit(Progress(what, done, total, note))
-
-
-class _Step:
-    """The book-keeping of one step: prompts drawn, seconds spent."""
-
-    def __init__(self, training: Training, number: int, settings: Settings) -> None:
-        self.number, self.position = number, training.position
-        self.spent: dict[str, float] = {}  # phase -> seconds
-        self.waited = 0.0  # seconds, for prompts
-        self._training, self._longest = training, settings.sampling.max_tokens
-
-    def draw(self, count: int) -> list[Any]:
-        """The next ``count`` prompts of the run's order."""
-        supply = self._training._supply
-        prompts = supply.take(self.position, count, self._longest)
-        self.position += count
-        self.waited += supply.waited_seconds
-        return prompts
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time what is within, as a phase of the step."""
-        start = time.monotonic()
-        yield
-        seconds = time.monotonic() - start
-        self.spent[name] = self.spent.get(name, 0.0) + seconds
-        self._training.log.emit(Phase(self.number, start, seconds), role=ROLE_OF_PHASE.get(name, "actor"), phase=name)
