@@ -140,12 +140,14 @@ def test_the_pure_levels_are_type_checked():
 
 def test_the_readmes_python_runs():
     """Its blocks, up to the point where an engine would start: every name and keyword is right."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
-    made = blocks[0].split("run.watch()")[0] + blocks[1]
+    notebook, algorithm, knobs, restore, data = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    own = data.replace("wb.tasks.from_dataset(", "dict(data=")  # that one needs the hub
+    row = {"question": "1+1", "answer": "2"}
+    rows = f"import json; open('train.jsonl', 'w').write(chr(10).join(json.dumps({{**{row}, 'question': str(n)}}) for n in range(50)))"
+    made = "\n".join([notebook.split("run.watch()")[0], algorithm, knobs, rows, own])
     program = f"import os, tempfile; os.chdir(tempfile.mkdtemp())\n{made}\nprint(run)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Run('run', new, 0 steps)" in done.stdout
-    for call in re.findall(r"^run\.(\w+)", blocks[0], re.MULTILINE):
+    for call in re.findall(r"(?:run|wb\.Run)\.(\w+)", notebook + restore):
         assert hasattr(Run, call), call
