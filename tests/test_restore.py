@@ -123,6 +123,24 @@ def test_a_folder_that_holds_no_run(tmp_path: Path) -> None:
         Run.restore(tmp_path / "nothing")
 
 
+def test_a_restore_that_starts_nothing_leaves_the_folder_as_it_was(whole: Run, folder: Path) -> None:
+    events, files = (folder / "lost" / "events.jsonl").read_bytes(), sorted((folder / "lost" / "checkpoints").iterdir())
+    state = Run.load(folder / "lost").state
+    Run.restore(next(file for file in files if file.name.startswith("step-")), task=TASK).close()
+    assert (folder / "lost" / "events.jsonl").read_bytes() == events
+    assert sorted((folder / "lost" / "checkpoints").iterdir()) == files
+    assert Run.load(folder / "lost").state == state
+
+
+def test_a_limit_turned_up_before_the_window_is_known_is_taken_back(whole: Run, small_model: Path, folder: Path) -> None:
+    run = make(small_model, folder, name="eager", trackers=())
+    run.knobs.max_tokens = 100_000
+    assert len(list(run.train(1))) == 1
+    assert run.knobs.max_tokens == 8
+    assert any("max_tokens is taken back to 8" in event.data.get("text", "") for event in run.events)
+    run.close()
+
+
 def test_a_checkpoint_before_the_first_step_is_refused(whole: Run, folder: Path) -> None:
     run = Run.restore(folder / "lost", task=TASK)
     run.close()

@@ -93,6 +93,8 @@ class Checkpoints:
 
     def set_aside(self, after: int) -> list[Path]:
         """Rename what lies after step ``after``: a run that goes on from an earlier checkpoint must not find them later."""
+        if not self.folder.is_dir():
+            return []
         later = [path for path in self.all() if step_of(path) > after]
         return [path.rename(_free(path.with_name(f"aside-{path.name}"))) for path in later]
 

@@ -61,19 +61,18 @@ class EventLog:
         """From now on to ``path`` too, with what happened so far. For a run whose folder is made when it starts."""
         with self._lock:
             if self._file is None:
+                if self._written:  # a run of before goes on: a last line that a crash cut off is taken away
+                    os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
                 self._file = FileIO(path, "a")
                 self._catch_up()
 
     def go_on(self, path: Path) -> None:
-        """Read what a run left in ``path`` and append to it; a last line that a crash cut off is taken away."""
+        """Read what a run left in ``path``; what follows is written there once ``write_to`` is called."""
         with self._lock:
             if self.events:
                 raise StateError("go on with a stream of events", "this one has begun", "make a new EventLog")
             self.events = list(read_events(path))
             self._written = len(self.events)
-            whole = path.read_bytes().rfind(b"\n") + 1
-            os.truncate(path, whole)
-            self._file = FileIO(path, "a")
 
     def emit(self, record: Record, *, role: str | None = None, phase: str | None = None, device: str | None = None) -> Event:
         """Append ``record`` and return its event.

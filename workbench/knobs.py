@@ -106,6 +106,11 @@ class Knobs:
         return self._used
 
     @property
+    def wanted(self) -> Settings:
+        """What the next step will use."""
+        return self._wanted
+
+    @property
     def used(self) -> dict[str, Any]:
         """What the steps use now: name -> value, as JSON has it."""
         return {name: _value(self._used, name) for name in self.names}

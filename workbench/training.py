@@ -66,7 +66,6 @@ class Training:
             if past.checkpoint is not None:
                 self._waking = checkpoint.read(past.checkpoint)
                 self._take_over(self._waking[0])
-            Checkpoints(past.folder, self.plan.keep).set_aside(self.done)
             self.log.go_on(past.folder / "events.jsonl")
             later = [event.record for event in standing(self.log.events) if event.kind == "knob" and event.data["step"] > self.done]
             totals = [event.data["total"] for event in self.log.events if event.kind == "progress" and event.data["what"] == "steps"]
@@ -100,6 +99,7 @@ class Training:
 
     def _open(self) -> None:
         plan = self.plan
+        Checkpoints(self.folder.make(), plan.keep).set_aside(self.done)
         self.log.write_to(self.folder.make() / "events.jsonl")
         self._report("steps", self.done, self.end)  # so that a run that is killed before its first step knows
         self.folder.write_json(FILE, plan.saved())
@@ -122,8 +122,9 @@ class Training:
             raise
         self.log.emit(ready, role="rollout", device=plan.devices.placement["rollout"][0])
         self.log.emit(sync, role="rollout", phase="sync")
-        settings = self.knobs.settings
         self.supply = Supply(plan, path, worker.window)
+        self._fit_in_window()
+        settings = self.knobs.settings
         self._updates, self._waking = worker.updates, None
         self._reward = checkpoint.reward_state(plan.reward)
         self.crew = Crew(worker, self.scorer, settings.algo, settings.sampling, self.should_stop)
@@ -266,6 +267,14 @@ class Training:
         if self.supply is None:
             raise RuntimeError("the training is not open")
         return self.supply
+
+    def _fit_in_window(self) -> None:
+        """Take back a limit on completions that was turned up before the engine's window was known, and say so."""
+        try:
+            self._check_room(self.knobs.wanted)
+        except ConfigError as error:
+            self.knobs.max_tokens = self.plan.sampling.max_tokens
+            self.log.emit(Notice(f"max_tokens is taken back to {self.plan.sampling.max_tokens}: {error}"))
 
     def _check_room(self, settings: Settings) -> None:
         """Refuse a limit on completions for which the prompts seen so far leave no room."""
