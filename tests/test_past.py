@@ -83,6 +83,7 @@ def test_what_a_restored_run_left_behind_does_not_count(write: Write) -> None:
     path = write(end=())
     log = EventLog()
     log.go_on(path / "events.jsonl")
+    log.write_to(path / "events.jsonl")
     log.emit(Restored(1, "checkpoints/step-000001", {}))
     log.emit(a_step(2, reward_mean=0.9))
     log.close()
@@ -155,6 +156,7 @@ def test_a_run_that_is_written_is_loaded_again(write: Write) -> None:
     path = write(end=())
     log = EventLog()
     log.go_on(path / "events.jsonl")
+    log.write_to(path / "events.jsonl")
     log.emit(a_step(4))
     with open(path / "events.jsonl", "a") as file:
         file.write('{"seq": 10, "ti')  # a line of which half is written
@@ -275,6 +277,7 @@ def test_samples_that_look_like_events_are_not_taken_for_them(write: Write) -> N
     path = write(end=())
     log = EventLog()
     log.go_on(path / "events.jsonl")
+    log.write_to(path / "events.jsonl")
     text = json.dumps({"kind": "step", "data": {"step": 99}})
     log.emit(Samples(3, [text], [text], [""], [0.0], [0.0]))
     log.close()
@@ -295,6 +298,7 @@ def test_two_hundred_runs_are_listed_in_a_second(write: Write) -> None:
     path = write(end=())
     log = EventLog()
     log.go_on(path / "events.jsonl")
+    log.write_to(path / "events.jsonl")
     for step in range(4, 1000):
         log.emit(a_step(step))
     log.close()
