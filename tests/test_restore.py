@@ -132,6 +132,16 @@ def test_a_restore_that_starts_nothing_leaves_the_folder_as_it_was(whole: Run, f
     assert Run.load(folder / "lost").state == state
 
 
+def test_a_restore_of_what_is_open_here_goes_on_from_where_that_was_closed(whole: Run, small_model: Path, folder: Path) -> None:
+    run = make(small_model, folder, name="open", checkpoint_every=2, keep=1, trackers=(), held_out=0)
+    steps = run.train(20)
+    for _ in range(3):
+        next(steps)
+    again = Run.restore(run.path, task=TASK)
+    assert (run.state, again._training.done) == ("closed", 3)
+    again.close()
+
+
 def test_a_limit_turned_up_before_the_window_is_known_is_taken_back(whole: Run, small_model: Path, folder: Path) -> None:
     run = make(small_model, folder, name="eager", trackers=())
     run.knobs.max_tokens = 100_000

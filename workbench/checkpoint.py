@@ -141,7 +141,7 @@ class Checkpoints:
 def find(path: Path) -> Past:
     """The run in the folder ``path`` with its last checkpoint, or the run of the checkpoint ``path``. Raises ConfigError on neither."""
     place = path.resolve()
-    if place.parent.name == FOLDER:
+    if place.parent.name == FOLDER and not (place / "plan.json").is_file():  # a folder of runs may have that name too
         step_of(place)
         check(place)
         return Past(place.parent.parent, place)

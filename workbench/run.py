@@ -86,13 +86,15 @@ class Run(Life):
         )
         self._begin(plan, None)
 
-    def _begin(self, plan: RunPlan, past: Past | None) -> None:
+    def _begin(self, plan: RunPlan, past: Past | None, asked: Path | None = None) -> None:
         """Take the place of an open run of the same name; last, so that a mistake in the cell closes none."""
         if past is None:
             super().__init__(plan)
         older = _open.get(plan.name)
         if older is not None:
             older.close()
+            if past is not None and asked is not None and asked.resolve() == past.folder:
+                past = find(past.folder)  # closing it wrote a newer checkpoint
         if past is not None:
             super().__init__(plan, past)
         _open[plan.name] = self
@@ -124,7 +126,7 @@ class Run(Life):
         past = find(Path(path))
         given = {"task": task, "reward": reward, "algo": algo, "devices": devices, "engine": engine}
         run = cls.__new__(cls)
-        run._begin(restored(past.folder, given), past)
+        run._begin(restored(past.folder, given), past, Path(path))
         return run
 
     @staticmethod
@@ -141,12 +143,14 @@ class Run(Life):
         self.stop()
         with self._lock:
             self._training.close()
-        self._set("closed")
-        views.refresh(self._training.log)
-        self._training.log.close()
-        self._training.folder.release()
-        if _open.get(self.plan.name) is self:
-            del _open[self.plan.name]
+        try:
+            self._set("closed")
+            views.refresh(self._training.log)
+        finally:  # also on a full disk: the folder is free for another process
+            self._training.log.close()
+            self._training.folder.release()
+            if _open.get(self.plan.name) is self:
+                del _open[self.plan.name]
 
     def __enter__(self) -> "Run":
         return self

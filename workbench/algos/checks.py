@@ -2,7 +2,6 @@
 
 from dataclasses import fields
 from math import isfinite
-from numbers import Real
 from typing import Any, TypeGuard
 
 from torch import Tensor
@@ -76,4 +75,4 @@ def clip_range(clip: Clip) -> tuple[float, float]:
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, Real) and not isinstance(value, bool) and isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)  # JSON holds no other numbers
