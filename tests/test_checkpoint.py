@@ -130,6 +130,9 @@ def test_a_reward_with_a_memory() -> None:
     reward.seen = {"mean": 0.9}
     load_reward_state(reward, kept)
     assert reward.seen == {"mean": 0.5}
+    reward.seen["mean"] = 0.7  # it writes into what it was given
+    load_reward_state(reward, kept)
+    assert reward.seen == {"mean": 0.5}
     reward.seen = {"mean": object()}
     with pytest.raises(ConfigError, match="JSON can't hold it"):
         reward_state(reward)

@@ -7,8 +7,8 @@ import pytest
 import workbench as wb
 from workbench.errors import ConfigError, StateError
 from workbench.events import EventLog
-from workbench.knobs import Knobs, Settings
-from workbench.records import Knob
+from workbench.knobs import Knobs, Settings, turned_after
+from workbench.records import Knob, Restored
 
 
 class Own(wb.algos.Algorithm):
@@ -143,3 +143,20 @@ def test_the_knobs_of_a_closed_run_are_fixed() -> None:
     knobs.close()
     with pytest.raises(StateError, match="the run is closed"):
         knobs.temperature = 0.5
+
+
+def test_what_several_crashes_undid_is_still_due() -> None:
+    def life(log: EventLog, after: int, *turned: Knob) -> list[tuple[int, Any]]:
+        for knob in turned:
+            log.emit(knob)
+        return [(knob.step, knob.new) for knob in turned_after(after, log.events)]
+
+    log = EventLog()
+    fourth, sixth = Knob(4, "temperature", 1.0, 0.9), Knob(6, "temperature", 0.9, 0.8)
+    assert life(log, 2, Knob(2, "kl", 0.1, 0.2), fourth, sixth) == [(4, 0.9), (6, 0.8)]
+    log.emit(Restored(2, "step-000002", {}))
+    assert life(log, 2) == [(4, 0.9), (6, 0.8)]  # killed again before step 4
+    log.emit(Restored(2, "step-000002", {}))
+    assert life(log, 4, fourth) == [(6, 0.8)]  # step 4 was made
+    log.emit(Restored(4, "step-000004", {}))
+    assert life(log, 4, Knob(5, "temperature", 0.9, 0.7)) == [(5, 0.7)]  # a person's word is the last

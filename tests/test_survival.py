@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 import workbench as wb
 from tests.test_run import likes_a, make, until
+from workbench import checkpoint
 from workbench.errors import ConfigError, DivergedError, EngineError, StateError, Stopped, StorageError, SyncError
 from workbench.events import EventLog, read_events
 from workbench.folder import RunFolder
@@ -217,6 +218,22 @@ def test_evaluate_after_stop(rested: Run) -> None:
     rested.stop()
     rested.evaluate()
     assert [event for event in rested.events if event.kind == "held_out"][-1].data["step"] == len(rested.steps)
+
+
+def test_a_checkpoint_from_a_cell_and_the_save_at_a_rest_take_turns(rested: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = checkpoint._flush
+    for name in ("_flush", "_flush_folder"):
+        monkeypatch.setattr(checkpoint, name, lambda path: (time.sleep(0.05), flush(path)))
+    for rest in (rested.stop, lambda: rested.pause(wait=False)):
+        done = len(rested.steps)
+        rested.start(1000)
+        until(lambda done=done: len(rested.steps) > done)
+        thread = threading.Thread(target=rest)
+        thread.start()
+        rested.checkpoint()
+        thread.join()
+        rested.stop()
+        assert rested.state == "stopped", rested.error
 
 
 def test_waiting_for_a_paused_run_says_what_to_do(rested: Run) -> None:

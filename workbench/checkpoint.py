@@ -7,6 +7,7 @@ end, so that a process killed at any moment leaves the checkpoint before as the 
 a seed derived from its place in the run.
 """
 
+import copy
 import hashlib
 import json
 import os
@@ -203,7 +204,8 @@ def reward_state(reward: Callable[..., Any]) -> Any:
     try:
         return json.loads(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError) as error:
-        raise ConfigError("reward.state_dict()", f"JSON can't hold it: {error}", "return numbers, text, lists and dicts of them") from error
+        fix = "return numbers, text, lists and dicts of them; of a model that doesn't learn, hand in its method: reward=model.forward"
+        raise ConfigError("reward.state_dict()", f"JSON can't hold it: {error}", fix) from error
 
 
 def load_reward_state(reward: Callable[..., Any], state: Any) -> None:
@@ -214,7 +216,7 @@ def load_reward_state(reward: Callable[..., Any], state: Any) -> None:
     if take is None:
         fix = "hand in the same reward, or give it load_state_dict(state)"
         raise ConfigError("restore the reward's state", "the reward has no load_state_dict", fix)
-    take(state)
+    take(copy.deepcopy(state))  # the reward may keep it and write into it; what is kept here must stay
 
 
 def _write_json(path: Path, data: Any) -> None:

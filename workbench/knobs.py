@@ -7,14 +7,14 @@
 import copy
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 from workbench.algos import Algorithm, check_algorithm
 from workbench.errors import ConfigError, StateError
-from workbench.events import EventLog
+from workbench.events import Event, EventLog
 from workbench.models.optimizer import Optimizer
 from workbench.records import Knob
 from workbench.rollout.config import Sampling
@@ -214,6 +214,26 @@ def changed(part: Algorithm | Sampling | Optimizer, name: str, value: Any) -> An
         fresh = copy.copy(part)
         object.__setattr__(fresh, name, value)
     return check_algorithm(fresh) if isinstance(fresh, Algorithm) else fresh
+
+
+def turned_after(step: int, events: Iterable[Event]) -> list[Knob]:
+    """What was turned to act after ``step``, in order, also in a life of the run that ended before that step was made again.
+
+    A restore leaves the steps after its checkpoint behind, but not what a person wants at them. It is turned again when such a
+    step comes, or is void once a person turns the same knob.
+    """
+    turned: list[Knob] = []
+    waiting: list[Knob] = []  # left behind by a restore
+    for event in events:
+        if event.kind == "restored":
+            waiting += [knob for knob in turned if knob.step > event.data["step"]]
+            turned = [knob for knob in turned if knob.step <= event.data["step"]]
+        elif event.kind == "knob":
+            knob = Knob(**event.data)
+            same = [left for left in waiting if (left.step, left.name, left.new) == (knob.step, knob.name, knob.new)]
+            waiting = [left for left in waiting if (left not in same if same else left.name != knob.name)]
+            turned.append(knob)
+    return sorted((knob for knob in turned + waiting if knob.step > step), key=lambda knob: knob.step)
 
 
 def _value(settings: Settings, name: str) -> Any:

@@ -115,7 +115,8 @@ class Life(Look):
         """Save, and say how it ended. Raises StorageError where that can't be written, unless something else has failed before."""
         problem: Exception | None = None
         try:
-            self._training.save()
+            with self._lock:
+                self._training.save()
         except OSError as failure:
             found = f"its folder can't be written: {failure.strerror or failure}"
             problem = StorageError("save the run", found, "free space, then start()")
@@ -136,7 +137,8 @@ class Life(Look):
         """Between two steps: wait while paused. Raises Stopped when it's time to go."""
         if not self._go.is_set():
             self._set("paused")
-            self._training.save()
+            with self._lock:  # a checkpoint() from a cell may be writing
+                self._training.save()
             while not self._go.wait(0.05):
                 self._resting.set()  # every time: a resume that a pause follows at once may never be seen here
                 if self._stop.is_set():

@@ -11,15 +11,15 @@ from workbench import checkpoint
 from workbench.batch import Batch, Completion, Prompt
 from workbench.checkpoint import Checkpoints, Past, RunState
 from workbench.errors import ConfigError, StateError, Stopped
-from workbench.events import EventLog, standing
+from workbench.events import EventLog
 from workbench.folder import RunFolder
-from workbench.knobs import Knobs, Settings
+from workbench.knobs import Knobs, Settings, turned_after
 from workbench.loop import Crew, Outcome, score, train_step
 from workbench.metrics import metrics
 from workbench.models.resolve import resolve_model
 from workbench.models.tokenizer import Tokenizer
 from workbench.plan import FILE, RunPlan
-from workbench.records import Checkpoint, HeldOut, Knob, Memory, Notice, Progress, Restored, Step, mean
+from workbench.records import Checkpoint, HeldOut, Memory, Notice, Progress, Restored, Step, mean
 from workbench.rewards import Scorer
 from workbench.runtime.worker import Draw, Worker, WorkerPlan
 from workbench.supply import Supply
@@ -67,11 +67,11 @@ class Training:
                 self._waking = checkpoint.read(past.checkpoint)
                 self._take_over(self._waking[0])
             self.log.go_on(past.folder / "events.jsonl")
-            later = [event.record for event in standing(self.log.events) if event.kind == "knob" and event.data["step"] > self.done]
+            later = turned_after(self.done, self.log.events)
             totals = [event.data["total"] for event in self.log.events if event.kind == "progress" and event.data["what"] == "steps"]
             self.end = max(self.done, int(totals[-1]) if totals else 0)  # it may have been asked for more since the checkpoint
             self.log.emit(Restored(self.done, past.checkpoint.name if past.checkpoint else "", versions()))
-            self.knobs.resume(self.done, [knob for knob in later if isinstance(knob, Knob)])
+            self.knobs.resume(self.done, later)
         except BaseException:
             self.folder.release()
             raise

@@ -1,5 +1,6 @@
 """The packed trainer against the plain padded one that everybody would write first."""
 
+import resource
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -225,3 +226,14 @@ def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
 def test_values_that_cannot_work_are_refused_when_written(make_it: object, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         make_it()
+
+
+def test_a_full_disk_is_no_fault_of_the_adapter(small_model: Path, tmp_path: Path) -> None:
+    actor = Actor(ActorPlan(small_model, LoRA(rank=64), Optimizer(), "cpu", "float32", 0))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            actor.save(tmp_path / "adapter")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

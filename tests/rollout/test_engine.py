@@ -63,6 +63,12 @@ def test_a_stop_takes_effect_between_two_tokens_and_leaves_a_clean_engine(engine
     assert len(engine.generate([Request(PROMPT, 1)] * 3, temperature=1.0, max_tokens=4)) == 3
 
 
+def test_a_stop_takes_effect_while_very_many_are_asked_for(engine: Engine) -> None:
+    with pytest.raises(Stopped):
+        engine.generate([Request(PROMPT, 1)] * 1000, temperature=1.0, max_tokens=4, should_stop=lambda: True)
+    assert engine._llm.llm_engine.get_num_unfinished_requests() == 0
+
+
 def test_a_prompt_that_leaves_no_room_in_the_window_is_refused(engine: Engine) -> None:
     with pytest.raises(ConfigError, match=r"request 1: a prompt of 250 tokens and up to 10 more: .* holds 256 .*\n.*window=260"):
         engine.generate([Request(PROMPT), Request(PROMPT[:1] * 250)], temperature=1.0, max_tokens=10)

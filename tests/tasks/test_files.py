@@ -90,6 +90,8 @@ def test_blank_lines_a_mark_of_windows_and_rare_line_ends(tmp_path: Path) -> Non
         ("a.jsonl", LINES + '{"prompt": 7, "answer": 1}', "line 21 of a.jsonl: its prompt is 7"),
         ("a.jsonl", LINES + '{"prompt": "q", "answer": null}', "line 21 of a.jsonl: its answer is None"),
         ("a.jsonl", LINES.encode() + b'{"prompt": "\xe4"}', r"line 21 of a.jsonl: it is no UTF-8 text"),
+        ("a.jsonl", LINES + '{"prompt": "q", "answer": ' + "1" * 5000 + "}", r"line 21 of a.jsonl: it can't be read: Exceeds the limit"),
+        ("a.jsonl", LINES + '{"prompt": ' + "[" * 100_000, r"line 21 of a.jsonl: it can't be read: maximum recursion"),
         ("a.jsonl", "\n", r"from_file\('.*a.jsonl'\): the file has no rows"),
         (
             "a.json",

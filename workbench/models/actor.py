@@ -252,8 +252,13 @@ class Actor:
         return bool(torch.stack([tensor.isfinite().all() for tensor in self.adapter().values()]).all())
 
     def save(self, path: Path) -> None:
-        """Write the adapter in peft's format: ``PeftModel.from_pretrained`` and vLLM read it."""
-        self.model.save_pretrained(path)
+        """Write the adapter in peft's format: ``PeftModel.from_pretrained`` and vLLM read it. Raises OSError, also on a full disk."""
+        from safetensors import SafetensorError
+
+        try:
+            self.model.save_pretrained(path)
+        except SafetensorError as error:  # so it calls a full disk
+            raise OSError(str(error)) from error
 
 
 def _split(count: int, parts: int) -> list[range]:

@@ -112,6 +112,8 @@ class Engine:
                 )
                 row_of[str(self._count)] = row
                 prompt = {"prompt_token_ids": list(request.prompt_ids)}
+                if row % 256 == 0 and should_stop():
+                    raise Stopped("rollout")
                 waiting[row] = engine.add_request(str(self._count), prompt, params, lora_request=lora)
             while engine.has_unfinished_requests():
                 if should_stop():

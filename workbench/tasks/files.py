@@ -108,6 +108,8 @@ def _parsed(text: str, place: str) -> Any:
         spot = f"line {error.lineno}, column {error.colno}" if "\n" in text else f"column {error.colno}"
         fix = "an object a line is JSON lines: name the file .jsonl" if error.msg == "Extra data" and "\n" in text else "mend it"
         raise ConfigError(place, f"it is no JSON: {error.msg} at {spot}", fix) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(place, f"it can't be read: {error}", "write huge numbers as text, and nest less deep") from error
 
 
 def _object(item: Any, place: str) -> Mapping[str, Any]:
