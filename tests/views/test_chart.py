@@ -8,9 +8,10 @@ import pytest
 
 from workbench.events import EventLog
 from workbench.records import HeldOut, Knob, Restored, Step
-from workbench.views.chart import EMPTY, Chart, Mark, Panel, chart
+from workbench.views.chart import EMPTY, Chart, Panel, chart
 from workbench.views.figure import png
 from workbench.views.history import History
+from workbench.views.marks import Mark
 
 Play = Callable[..., EventLog]
 
@@ -67,7 +68,7 @@ def test_labels_carry_the_last_values_and_the_sum(play: Play) -> None:
     assert [(label.name, label.text) for label in labels] == [("rollout", "1"), ("update_actor", "2"), ("sync", "0.005"), ("total", "3.00")]
     places = [label.place for label in labels]
     assert places == sorted(places)
-    assert [label.name for label in panel(found, "reward").labels] == ["batch", "held out"]
+    assert [label.name for label in panel(found, "reward").labels] == ["batch mean", "held out"]
 
 
 def test_a_kl_of_nothing_but_zeros_says_that_the_reference_is_off(play: Play) -> None:
@@ -97,9 +98,9 @@ def test_turned_knobs_are_marks_one_a_step(play: Play) -> None:
     log.emit(Knob(5, "temperature", 1.0, 0.7))
     log.emit(Knob(5, "clip", 0.2, [0.1, 0.3]))
     log.emit(Knob(21, "kl", 0.0, 0.1))  # at a step that is still to come
-    assert chart(History(log.events)).marks == (Mark(5, "temperature 1 → 0.7, clip 0.2 → 0.1, 0.3"),)
+    assert chart(History(log.events)).marks == (Mark(5, 5, ("temperature 1 → 0.7", "clip 0.2 → 0.1, 0.3")),)
     log.emit(Restored(3, "step-000003", {}))
-    assert chart(History(log.events)).marks == ()
+    assert chart(History(log.events)).marks == (Mark(3.5, 3.5, ("restored",)),)
 
 
 def test_marks_are_drawn(play: Play) -> None:

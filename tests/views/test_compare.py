@@ -253,3 +253,16 @@ def test_the_figure_can_be_changed_and_saved(play: Play) -> None:
     out = BytesIO()
     figure.savefig(out, format="svg")
     assert out.getvalue().startswith(b"<?xml")
+
+
+def test_turned_knobs_stand_on_the_curve_of_their_run(play: Play) -> None:
+    log = play(10, 10)
+    log.emit(Knob(4, "temperature", 1.0, 0.7))
+    found = compare_runs([told(play(10, 10)), told(log)])
+    assert [row.curve.turned for row in found.table] == [(), (3,)]
+    reward = found.figure().axes[0]
+    (mark,) = [line for line in reward.lines if line.get_marker() == "D"]
+    height = found.table[1].curve.reward[3]
+    assert (mark.get_xdata()[0], mark.get_ydata()[0], mark.get_color()) == (4, height, run_colour(1))
+    assert any("◆ a knob turned" in text.get_text() for text in reward.texts)
+    assert not any("◆" in text.get_text() for text in compare_runs([told(play(2))]).figure().axes[0].texts)

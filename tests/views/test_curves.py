@@ -12,9 +12,10 @@ import pytest
 
 from workbench import views
 from workbench.events import EventLog
-from workbench.records import Notice, Progress, State
-from workbench.views import curves
-from workbench.views.curves import SECONDS_BETWEEN_UPDATES, Watch
+from workbench.records import Knob, Notice, Progress, Restored, State
+from workbench.views import live
+from workbench.views.curves import Watch
+from workbench.views.live import SECONDS_BETWEEN_UPDATES
 
 Play = Callable[..., EventLog]
 OneStep = Callable[[EventLog, int, int], None]
@@ -68,6 +69,29 @@ def test_many_events_become_few_updates(play: Play, one_step: OneStep) -> None:
     assert len(charts) <= len(heads)
 
 
+@pytest.mark.parametrize("steps", [30, 900], ids=["a point a step", "several steps a point"])
+def test_what_a_restore_undid_is_gone_live_and_replayed(play: Play, one_step: OneStep, steps: int) -> None:
+    plain, log = EventLog(), EventLog()
+    widget = Watch(log)
+    for stream in (plain, log):
+        play(steps, 1000, log=stream)
+    log.emit(Knob(steps + 1, "temperature", 1.0, 0.7))
+    for step in range(steps + 1, steps + 9):
+        one_step(log, step, 1000)
+    log.emit(State("failed", "the machine is gone"))
+    for stream in (plain, log):
+        stream.emit(Restored(steps, f"step-{steps:06d}", {}))
+        stream.emit(State("running"))
+        one_step(stream, steps + 1, 1000)
+    until(lambda: widget.head["count"] == f"step {steps + 1} of 1000")
+    widget.update()
+    undisturbed = Watch(plain)
+    for other in (Watch(log), undisturbed):
+        assert widget.chart == other.chart
+        assert {**widget.head, "waited": None} == {**other.head, "waited": None}
+    assert [mark["texts"] for mark in widget.chart["marks"]] == [("restored",)]
+
+
 def test_the_curves_are_sent_only_when_they_change(play: Play) -> None:
     log = play(3)
     widget = Watch(log)
@@ -91,7 +115,7 @@ def test_what_is_saved_in_the_notebook_does_not_grow_with_the_run(play: Play) ->
 @pytest.fixture(name="slow_updates")
 def slow_updates_fixture(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ordinary updates come so seldom that a test never sees a second one."""
-    monkeypatch.setattr(curves, "SECONDS_BETWEEN_UPDATES", 60.0)
+    monkeypatch.setattr(live, "SECONDS_BETWEEN_UPDATES", 60.0)
 
 
 @pytest.mark.usefixtures("slow_updates")
@@ -162,7 +186,6 @@ def test_a_run_is_not_kept_by_the_memory_of_its_view() -> None:
     del log
     gc.collect()
     assert gone() is None
-    assert all(key is not None for key in curves._watches)
 
 
 def test_the_writer_does_not_wait_for_drawing(play: Play, one_step: OneStep) -> None:

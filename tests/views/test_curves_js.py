@@ -1,5 +1,6 @@
 """``curves.js`` in a real chromium, on a page as small as can be. Screenshots: set WORKBENCH_SCREENSHOTS to a folder."""
 
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 
 from workbench.events import EventLog
-from workbench.records import Samples, State
+from workbench.records import Knob, Restored, Samples, State
 from workbench.views.curves import Watch
 
 from .conftest import chromium
@@ -93,7 +94,7 @@ def test_a_finished_run_is_drawn_in_the_theme_of_the_page(show: Callable[..., An
     assert page.locator("#one .wb-count").text_content() == "step 60 of 60"
     assert page.locator("#one .wb-panels svg").count() == 4
     assert page.locator("#one .wb-held").count() == 2 * 2 + 1  # circle and error bar of each, and the key
-    assert texts(page, 0) == ["batch", "0.84", "held out", "0.79"]
+    assert texts(page, 0) == ["batch mean", "0.84", "held out", "0.79"]
     assert page.locator("#one .wb-row").count() == 5
 
 
@@ -113,7 +114,7 @@ def test_a_theme_that_changes_later_is_followed(show: Callable[..., Any], play: 
 def test_the_words_of_a_panel_are_there_for_a_screen_reader(show: Callable[..., Any], play: Play) -> None:
     page = show(play(60, finish=True))
     words = page.locator("#one svg").first.get_attribute("aria-label")
-    assert words == "Reward, mean per step, steps 1 to 60: batch from 0.26 to 0.84; held out 0.27 at step 0; held out 0.79 at step 60"
+    assert words == "Reward, steps 1 to 60: batch mean from 0.26 to 0.84; held out 0.27 at step 0; held out 0.79 at step 60"
     assert page.locator("#one [role=progressbar]").get_attribute("aria-valuenow") == "100"
 
 
@@ -138,6 +139,77 @@ def test_arrow_keys_read_too(show: Callable[..., Any], play: Play) -> None:
     page.keyboard.press("ArrowLeft")
     page.keyboard.press("ArrowLeft")
     assert set(page.locator("#one .wb-here").all_text_contents()) == {"59"}
+
+
+def test_keys_stay_with_the_view(show: Callable[..., Any], play: Play) -> None:
+    page = show(play(5))
+    page.evaluate("document.body.addEventListener('keydown', () => (document.body.dataset.heard = '1'))")
+    page.locator("#one svg").first.focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    assert page.locator("#one .wb-here").count() == 4
+    assert page.locator("body").get_attribute("data-heard") is None
+
+
+def changed(play: Play, one_step: Callable[..., None], every: int) -> EventLog:
+    """A run of 60 steps with a knob turned at every few of them, restored on the way."""
+    names = ("temperature", "kl", "learning_rate")
+    log = play(0, 60)
+    for step in range(1, 61):
+        if step % every == 0:
+            log.emit(Knob(step, names[step // every % 3], step / 100, step / 50))
+        one_step(log, step, 60)
+        if step == 40:
+            one_step(log, 41, 60)
+            log.emit(Restored(40, "step-000040", {}))
+    return log
+
+
+@pytest.mark.parametrize(("every", "width"), [(2, 980), (7, 980), (7, 1400), (13, 480), (25, 980)])
+def test_marks_are_in_every_panel_and_their_words_cover_nothing(
+    show: Callable[..., Any], play: Play, one_step: Callable[..., None], every: int, width: int
+) -> None:
+    page = show(changed(play, one_step, every), width=width, name=f"changed-{every}")
+    panels = page.locator("#one .wb-panels svg")
+    assert [panels.nth(at).locator(".wb-mark").count() for at in range(4)] == [60 // every + 1] * 4
+    assert [panels.nth(at).locator(".wb-flag").count() > 0 for at in range(4)] == [True, False, False, False]
+    words = panels.first.locator(".wb-flag text, .wb-name, .wb-read text").all()
+    boxes = [(node.text_content(), node.bounding_box()) for node in words]
+    for (text, one), (other_text, other) in itertools.combinations(boxes, 2):
+        beside = one["x"] + one["width"] <= other["x"] + 0.5 or other["x"] + other["width"] <= one["x"] + 0.5
+        above = (
+            one["y"] + one["height"] <= other["y"] + 3 or other["y"] + other["height"] <= one["y"] + 3
+        )  # a line is higher than its letters
+        assert beside or above, (text, other_text)
+    frame = panels.first.bounding_box()
+    assert all(frame["x"] <= box["x"] and box["x"] + box["width"] <= frame["x"] + frame["width"] for _, box in boxes)
+
+
+def test_a_mark_says_what_it_is_under_the_pointer_and_to_a_screen_reader(
+    show: Callable[..., Any], play: Play, one_step: Callable[..., None]
+) -> None:
+    page = show(changed(play, one_step, 25))
+    panel = page.locator("#one svg").nth(1)
+    assert panel.locator(".wb-mark title").all_text_contents() == [
+        "step 25: kl 0.25 → 0.5",
+        "after step 40: restored",
+        "step 50: learning_rate 0.5 → 1",
+    ]
+    line = panel.locator(".wb-mark .wb-hit").first.bounding_box()
+    page.mouse.move(line["x"] + line["width"] / 2, line["y"] + line["height"] / 2)
+    under = "([x, y]) => document.elementFromPoint(x, y).closest('.wb-mark')?.querySelector('title').textContent"
+    assert page.evaluate(under, [line["x"] + line["width"] / 2, line["y"] + line["height"] / 2]) == "step 25: kl 0.25 → 0.5"
+    assert page.locator("#one .wb-here").count() == 4  # and the step is read all the same
+    assert "kl 0.25 → 0.5, step 25; restored, after step 40" in page.locator("#one svg").first.get_attribute("aria-label")
+
+
+def test_an_interrupted_run_is_red(show: Callable[..., Any], play: Play) -> None:
+    log = play(31)
+    log.emit(State("interrupted"))
+    page = show(log, name="interrupted")
+    tone = "(node) => getComputedStyle(node, '::before').backgroundColor"
+    assert page.locator("#one .wb-state").evaluate(tone) == "rgb(207, 74, 26)"
+    assert "Run.restore(path)" in page.locator("#one .wb-status span").text_content()
 
 
 def test_both_views_follow_and_nothing_moves(show: Callable[..., Any], play: Play) -> None:

@@ -1,12 +1,13 @@
 """The state of a run in words."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from workbench.events import EventLog
-from workbench.records import Phase, Progress, RunStarted, Samples, State
-from workbench.views.frame import Frame, frame
+from workbench.records import Phase, Progress, Restored, RunStarted, Samples, State, Step
+from workbench.views.frame import Fact, Frame, frame
 from workbench.views.history import History
 
 Play = Callable[..., EventLog]
@@ -75,6 +76,42 @@ def test_paused_and_new_say_what_they_mean(play: Play) -> None:
     log = play(3)
     log.emit(State("paused"))
     assert "run.resume()" in after(log).status
+
+
+def test_a_restored_run_says_so(play: Play, one_step: Callable[..., None]) -> None:
+    log = play(5)
+    log.emit(Restored(3, "step-000003", {}))
+    log.emit(State("paused"))
+    assert after(log).status == "restored after step 3; run.start() goes on"
+    assert after(log).count == "step 3 of 60"
+    log.emit(State("running"))
+    one_step(log, 4, 60)
+    log.emit(State("paused"))
+    assert after(log).status == "between two steps; run.resume() goes on · restored after step 3"
+    log.emit(Restored(4, "step-000004", {}))
+    log.emit(State("finished"))
+    assert after(log).status == "4 syncs, every checksum matched · restored after steps 3 and 4"
+
+
+def test_an_interrupted_run_says_how_to_go_on(play: Play) -> None:
+    log = play(3)
+    log.emit(State("interrupted"))
+    assert (after(log).state, after(log).error) == ("interrupted", "")
+    assert "Run.restore(path) goes on" in after(log).status
+
+
+def test_rounds_and_starvation_are_facts_where_there_are_any(play: Play) -> None:
+    log = play(2)
+    step = next(event.record for event in log.events if event.kind == "step")
+    assert isinstance(step, Step)
+    log = EventLog()
+    log.emit(replace(step, rounds=1, seconds=2.0, data_wait_seconds=0.1))
+    assert len(after(log).facts) == 4  # exactly 5 %
+    log.emit(replace(step, step=2, rounds=2, seconds=2.0, data_wait_seconds=0.3))
+    assert after(log).facts[4:] == (
+        Fact("Rounds of sampling", "1.50", "a step, on average"),
+        Fact("Waiting for prompts", "10%", "of the time in steps"),
+    )
 
 
 def test_samples_are_few_visible_and_short() -> None:

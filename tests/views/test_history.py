@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from workbench.events import EventLog
-from workbench.records import HeldOut, Phase, Progress, Restored, State, Step
-from workbench.views.history import POINTS, History, Series
+from workbench.records import HeldOut, Knob, Phase, Progress, Restored, Samples, State, Step, Sync
+from workbench.views.history import POINTS, TURNS, History, Series
 
 Play = Callable[..., EventLog]
 
@@ -96,14 +96,23 @@ def test_the_phases_of_the_step_under_way(play: Play) -> None:
 def test_what_a_restore_undid_is_forgotten(a_step: Step) -> None:
     log = EventLog()
     for number in range(1, 6):
-        log.emit(replace(a_step, step=number, reward_mean=number / 10))
+        log.emit(replace(a_step, step=number, reward_mean=number / 10, logprob_diff_max=number / 10))
+        log.emit(Sync(number, number, "adapter", 1, 0.1, 0.1, f"{number}"))
     log.emit(HeldOut(0, 0.1, 0.01, 8))
     log.emit(HeldOut(5, 0.5, 0.01, 8))
+    log.emit(Samples(5, ["p"], ["c"], ["a"], [1.0], [0.0]))
+    log.emit(Knob(6, "kl", 0.0, 0.1))
+    log.emit(Phase(6, 0.0, 0.5), phase="rollout")
+    log.emit(Progress("held_out", 3, 8))
+    log.emit(State("failed", "boom"))
     log.emit(Restored(3, "step-000003", {}))
+    log.emit(State("paused"))
     history = History(log.events)
     assert [bucket.last for bucket in history.series.buckets] == [1, 2, 3]
-    assert (history.step, sorted(history.held_out), len(history.recent)) == (3, [0], 3)
-    assert history.notice == "restored after step 3"
+    assert (history.step, sorted(history.held_out), len(history.recent), history.syncs) == (3, [0], 3, 3)
+    assert (history.seconds, history.diff_max) == (3 * a_step.seconds, 0.3)
+    assert (history.samples, history.turns, history.phases, history.wait, history.failed_in) == (None, [], [], None, "")
+    assert [past.step for past in history.restores] == [3]
     log.emit(replace(a_step, step=4, reward_mean=0.9))
     assert History(log.events).series.column("reward_mean") == pytest.approx([0.1, 0.2, 0.3, 0.9])
 
@@ -115,3 +124,14 @@ def test_a_restore_without_a_checkpoint_begins_again(a_step: Step) -> None:
     log.emit(Restored(0, "", {}))
     history = History(log.events)
     assert (history.step, history.held_out, history.series.buckets) == (0, {}, [])
+
+
+def test_of_many_turns_the_latest_are_kept_and_a_schedule_is_one_of_them() -> None:
+    log = EventLog()
+    for number in range(1, 1000):
+        log.emit(Knob(number, "kl", number, number + 1))
+        if number % 3 == 0:
+            log.emit(Knob(number, "temperature", number, number + 1))
+    turns = History(log.events).turns
+    assert len(turns) == TURNS
+    assert [(turn.first, turn.last, turn.old, turn.new) for turn in turns if turn.name == "kl"] == [(1, 999, 1, 1000)]

@@ -17,7 +17,7 @@ from workbench.errors import StateError
 from workbench.events import EventLog
 from workbench.knobs import Knobs, Settings
 from workbench.models.optimizer import Optimizer
-from workbench.records import State
+from workbench.records import Restored, State
 from workbench.rollout.config import Sampling
 from workbench.views.knobs import Panel
 
@@ -338,3 +338,13 @@ def test_the_output_has_the_panel_and_its_static_twin(run: Steered) -> None:
     assert data["text/plain"].splitlines()[2].split()[:5] == ["learning_rate", "1e-4", "3e-4", "step", "1"]
     assert "3e-4</td>" in data["text/html"]
     assert "<script" not in data["text/html"]
+
+
+def test_what_a_restore_undid_was_never_turned(run: Steered) -> None:
+    run.knobs.take(4)
+    run.knobs.temperature = 0.9
+    run.knobs.take(5)
+    panel = Panel(run, run.log)
+    assert row(panel, "temperature")["note"] == "in use since step 5"
+    run.log.emit(Restored(4, "step-000004", {}))
+    until(lambda: row(panel, "temperature")["note"] == "in use")

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from workbench.events import EventLog
-from workbench.records import Samples, State
+from workbench.records import Knob, Samples, State
 from workbench.views.figure import DPI, HEIGHT_IN, WIDTH_IN
 from workbench.views.palette import LIGHT
 from workbench.views.report import report
@@ -68,6 +68,19 @@ def test_a_failure_stands_in_every_form(play: Play) -> None:
     found = report(log.events)
     assert "SyncError: <stale>\n  fix: restart" in found.text
     assert "SyncError: &lt;stale&gt;\n  fix: restart" in found.html
+
+
+def test_what_changed_is_listed_the_last_of_many(play: Play) -> None:
+    log = play(40)
+    assert "Changed" not in report(log.events).html
+    log.emit(Knob(6, "temperature", 1.0, 0.7))
+    assert "  step 6: temperature 1 → 0.7" in report(log.events).text.splitlines()
+    assert "step 6: temperature 1 → 0.7" in report(log.events).html
+    for step in range(8, 40, 2):
+        log.emit(Knob(step, "prompts", step, step + 1))
+    lines = report(log.events).text.splitlines()
+    assert "  5 earlier changes" in lines
+    assert sum(": prompts " in line for line in lines) == 12
 
 
 def test_samples_are_escaped(play: Play) -> None:

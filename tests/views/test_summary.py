@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from workbench.events import EventLog
 from workbench.metrics import metrics
-from workbench.records import State
+from workbench.records import Knob, Restored, State, Step
 from workbench.views.summary import summary
 
 Play = Callable[..., EventLog]
@@ -71,3 +71,30 @@ def test_steps_with_nothing_to_learn_from_are_said(play: Play, one_step: Callabl
     text = summary(log.events).text
     assert "steps skipped" in text
     assert "1 of 3" in text
+
+
+def test_what_changed_while_it_ran(play: Play) -> None:
+    log = play(9)
+    log.emit(Knob(7, "temperature", 1.0, 0.7))
+    log.emit(Knob(7, "clip", 0.2, [0.2, 0.28]))
+    assert "Changed while it ran\n  step 7  temperature 1 → 0.7\n  step 7  clip 0.2 → 0.2, 0.28" in summary(log.events).text
+    log.emit(Restored(5, "step-000005", {}))
+    found = summary(log.events)
+    assert "Changed while it ran\n  after step 5  restored" in found.text
+    assert "5 steps in" in found.heading
+
+
+def test_what_a_restore_undid_is_in_no_table(play: Play) -> None:
+    log, short = play(9), play(5)
+    log.emit(Restored(5, "step-000005", {}))
+    assert summary(log.events).tables[:-1] == summary(short.events).tables
+
+
+def test_rounds_and_waiting_are_said_where_there_are_any(play: Play) -> None:
+    step = next(event.record for event in play(1).events if event.kind == "step")
+    assert isinstance(step, Step)
+    log = EventLog()
+    log.emit(replace(step, rounds=2, seconds=2.0, phase_seconds={"rollout": 2.0}, data_wait_seconds=0.5))
+    lines = summary(log.events).text.splitlines()
+    assert any(line.startswith("  rounds of sampling") and line.endswith("2  a step, for groups with a variance") for line in lines)
+    assert any(line.startswith("  in rollout: waiting for prompts") and line.endswith("25.0 %") for line in lines)

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.records import PHASES, HeldOut, percentile
-from workbench.views.dials import exact
 from workbench.views.history import History
+from workbench.views.marks import Flag, Mark, flags, marks, strength
 from workbench.views.scales import Axis, scale, spread, steps_axis
 from workbench.views.text import number
 
@@ -63,52 +63,46 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """Knobs turned: a line at the first step with the new values, and what they were turned from and to."""
-
-    step: int
-    text: str
-
-
-@dataclass(frozen=True)
 class Chart:
-    """Panels over a common x axis. Point ``i`` of a line stands for the steps ``first[i] .. last[i]``."""
+    """Panels over a common x axis. Point ``i`` of a line stands for the steps ``first[i] .. last[i]``.
+
+    ``marks`` are lines in every panel; ``flags`` stand above the first and say what they are.
+    """
 
     axis: Axis
     first: tuple[int, ...]
     last: tuple[int, ...]
     panels: tuple[Panel, ...]
     marks: tuple[Mark, ...] = ()
+    strength: float = 1.0  # of the lines of the marks
+    flags: tuple[Flag, ...] = ()
 
 
 def chart(history: History) -> Chart:
     """The panels as they stand after the events so far."""
     buckets = history.series.buckets
     panels = (_reward(history), _kl(history), _length(history), _seconds(history))
+    axis = steps_axis(history.step, history.total)
+    found = marks(history.turns, history.restores, history.step)
     return Chart(
-        axis=steps_axis(history.step, history.total),
+        axis=axis,
         first=tuple(bucket.first for bucket in buckets),
         last=tuple(bucket.last for bucket in buckets),
         panels=tuple(replace(panel, labels=_labels(panel)) for panel in panels) if buckets else panels,
-        marks=_marks(history),
+        marks=found,
+        strength=strength(found),
+        flags=flags(found, axis.high),
     )
 
 
-def _marks(history: History) -> tuple[Mark, ...]:
-    """One a step, however many knobs were turned at once."""
-    texts: dict[int, list[str]] = {}
-    for knob in history.knobs:
-        texts.setdefault(knob.step, []).append(f"{knob.name} {exact(knob.old)} → {exact(knob.new)}")
-    return tuple(Mark(step, ", ".join(said)) for step, said in texts.items() if step <= history.step)
-
-
 def _reward(history: History) -> Panel:
-    line = _line(history, "batch", "reward", "reward_mean")
+    line = _line(history, "batch mean", "reward", "reward_mean")
     points = tuple(Point(p.step, _short(p.reward_mean), _short(p.stderr)) for _, p in sorted(history.held_out.items()) if _is_finite(p))
     seen = [*_known(line.values), *(p.mean - p.stderr for p in points), *(p.mean + p.stderr for p in points)]
     unit_range = all(-0.001 <= value <= 1.001 for value in seen)
     axis = Axis(0.0, 1.0, ((0.0, "0"), (0.5, "0.5"), (1.0, "1"))) if unit_range else scale(min(seen), max(seen))
-    return Panel("reward", "Reward", "mean per step", "lines", axis, (line,), points)
+    # No unit: the words of the flags stand beside the title.
+    return Panel("reward", "Reward", "", "lines", axis, (line,), points)
 
 
 def _kl(history: History) -> Panel:

@@ -36,12 +36,16 @@ class Told:
 
 @dataclass(frozen=True)
 class Curve:
-    """A run over its steps; point ``i`` stands for the steps around ``step[i]``. ``held_out``: its scores, in order."""
+    """A run over its steps; point ``i`` stands for the steps around ``step[i]``.
+
+    ``held_out``: its scores, in order. ``turned``: the points at which knobs were turned.
+    """
 
     step: tuple[float, ...]
     reward: tuple[float | None, ...]
     kl: tuple[float | None, ...]
     held_out: tuple[HeldOut, ...]
+    turned: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,7 @@ def _curve(history: History) -> Curve:
         reward=tuple(bucket["reward_mean"] for bucket in buckets),
         kl=tuple(bucket["kl"] for bucket in buckets),
         held_out=tuple(point for _, point in sorted(history.held_out.items())),
+        turned=tuple(at for at, bucket in enumerate(buckets) if any(bucket.first <= turn.first <= bucket.last for turn in history.turns)),
     )
 
 

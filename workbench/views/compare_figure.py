@@ -67,7 +67,8 @@ def _reward(axes: "Axes", rows: "Sequence[RunRow]") -> None:
     unit = all(-0.001 <= value <= 1.001 for value in seen)
     axis = Axis(0.0, 1.0, ((0.0, "0"), (0.5, "0.5"), (1.0, "1"))) if unit else scale(min(seen), max(seen))
     _over_steps(axes, curves, lambda curve: curve.reward, axis)
-    _title(axes, "Reward", "mean per step; ○ held out, ± standard error")
+    turned = "; ◆ a knob turned" if any(curve.turned for curve in curves) else ""
+    _title(axes, "Reward", f"mean per step; ○ held out, ± standard error{turned}")
     for at, curve in enumerate(curves):
         for point in curve.held_out:
             style: dict[str, Any] = {"fmt": "o", "ms": 5, "mew": 1.3, "elinewidth": 1, "zorder": 5, "clip_on": False}
@@ -97,6 +98,8 @@ def _over_steps(axes: "Axes", curves: "Sequence[Curve]", values: "Callable[[Curv
         heights = [float("nan") if value is None else value for value in values(curve)]
         marker = "o" if len(heights) == 1 else None
         axes.plot(curve.step, heights, color=run_colour(at), linestyle=run_dash(at), linewidth=1.5, marker=marker, ms=3)
+        for point in curve.turned:
+            axes.plot(curve.step[point], heights[point], "D", color=run_colour(at), ms=3.6, mec=PAPER, mew=0.6, zorder=4)
 
 
 def _phases(axes: "Axes", rows: "Sequence[RunRow]") -> None:

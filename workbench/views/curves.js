@@ -2,9 +2,10 @@
 // there; here is only geometry, the theme, and the read-out under the pointer. No history, no library, no network.
 
 const SVG = "http://www.w3.org/2000/svg";
-const LEFT = 42, RIGHT = 136, TOP = 46, BOTTOM = 24, HEIGHT = 194; // pixels around and of one panel
+const LEFT = 42, RIGHT = 136, TOP = 53, BOTTOM = 24, HEIGHT = 201; // pixels around and of one panel
+const ROWS = [TOP - 8, 29, 14]; // where the words of flags stand, from the plot up
+const ROOMY = 200; // pixels of a plot: in a narrower one flags would cover each other
 const FAINT = 0.65;
-const NARROW = 620; // below: one column
 
 /** Three digits that matter, as `number` in text.py. */
 function number(value) {
@@ -19,18 +20,9 @@ function number(value) {
 
 const safe = (text) => String(text).replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 const paint = ({ colour, mark }) => `fill="var(--wb-${colour})" fill-opacity="${mark === "faint" ? FAINT : 1}"`;
+/** As `when` in marks.py. */
+const stepsOf = (first, last) => (first % 1 ? `after step ${Math.floor(first)}` : first === last ? `step ${first}` : `steps ${first}–${last}`);
 const px = (value) => Math.round(value * 10) / 10;
-
-function element(parent, tag, className) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  parent.append(made);
-  return made;
-}
-
-function say(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
 
 /** One small chart. `draw` builds it, `read` shows the values at point `at` (null: the last). */
 class PanelView {
@@ -84,11 +76,10 @@ class PanelView {
     Object.assign(this, { chart, panel, width });
     this.svg.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     this.tops = chart.first.map(() => 0); // of the stacks
-    const turned = chart.marks.map(({ step }) => `<path class="wb-turned" d="M${px(this.x(step))} ${TOP}V${HEIGHT - BOTTOM}"/>`);
     const marks = panel.kind === "stack" ? this.stack() : panel.lines.map((line) => this.line(line)).join("");
     const clip = `<clipPath id="${this.clip ??= `wb-${Math.random().toString(36).slice(2)}`}">
       <rect x="${LEFT}" y="${TOP - 1}" width="${px(width - LEFT - RIGHT)}" height="${HEIGHT - TOP - BOTTOM + 2}"/></clipPath>`;
-    this.svg.innerHTML = `${clip}${this.frame()}<g clip-path="url(#${this.clip})">${turned.join("")}${marks}</g>${this.held()}<g class="wb-read"></g>`;
+    this.svg.innerHTML = `${clip}${this.frame()}<g clip-path="url(#${this.clip})">${this.marks()}${marks}</g>${this.flags()}${this.held()}<g class="wb-read"></g>`;
     this.svg.setAttribute("aria-label", this.words());
     this.read(null);
   }
@@ -100,9 +91,29 @@ class PanelView {
     const rows = panel.axis.ticks.map(([at, label], i) => `<text x="${LEFT - 7}" y="${px(this.y(at) + 4)}" text-anchor="end">${safe(label)}</text>
       <line class="${i ? "wb-grid" : "wb-base"}" x1="${LEFT}" x2="${px(right)}" y1="${px(this.y(at))}" y2="${px(this.y(at))}"/>`);
     const steps = chart.axis.ticks.map(([at, label]) => `<text x="${px(this.x(at))}" y="${base + 16}" text-anchor="middle">${safe(label)}</text>`);
-    return `<text class="wb-name" x="0" y="14">${safe(panel.title)}</text><text x="0" y="29">${safe(unit)}</text>
-      <text class="wb-turned" x="${px(right)}" y="29" text-anchor="end">${safe(panel === chart.panels[0] ? chart.marks.at(-1)?.text ?? "" : "")}</text>
+    return `<text x="0" y="14"><tspan class="wb-name">${safe(panel.title)}</tspan><tspan dx="7">${safe(unit)}</tspan></text>
       ${rows.join("")}${steps.join("")}<text x="${px(right + 25)}" y="${base + 16}">step</text>`;
+  }
+
+  /** What changed while it ran: a line, on a schedule a band. Its words appear under the pointer too. */
+  marks() {
+    return this.chart.marks.map(({ first, last, texts }) => {
+      const left = px(this.x(first)), wide = px(this.x(last) - this.x(first));
+      const words = `${stepsOf(first, last)}: ${texts.join(", ")}`;
+      return `<g class="wb-mark" stroke-opacity="${0.75 * this.chart.strength}"><title>${safe(words)}</title><rect x="${left}" y="${TOP}" width="${wide}" height="${HEIGHT - BOTTOM - TOP}"/>
+        <path d="M${left} ${TOP}V${HEIGHT - BOTTOM}"/><path class="wb-hit" d="M${left} ${TOP}V${HEIGHT - BOTTOM}"/></g>`;
+    }).join("");
+  }
+
+  flags() {
+    const { chart, panel, width } = this;
+    const plot = width - LEFT - RIGHT;
+    if (panel !== chart.panels[0] || plot < ROOMY) return "";
+    return chart.flags.map(({ step, row, text, shift }) => {
+      const x = this.x(step);
+      return `<g class="wb-flag"><path d="M${px(x)} ${TOP}V${ROWS[row] - 8}"/>
+        <text x="${px(x + (shift ? -shift * plot : 4))}" y="${ROWS[row]}">${safe(text)}</text></g>`;
+    }).join("");
   }
 
   line(line) {
@@ -129,7 +140,7 @@ class PanelView {
       return `<path d="${path}" fill="var(--wb-${line.colour})"/>`;
     });
     const cut = this.tops.map((top, i) => top <= panel.axis.high ? ""
-      : `<text x="${px(this.x(chart.last[i] + 0.43) + 3)}" y="${TOP + 10}">▲ ${number(top)} s</text>`);
+      : `<text class="wb-cut" x="${px(this.x(chart.last[i] + 0.43) + 3)}" y="${TOP + 10}">▲ ${number(top)} s</text>`);
     return bars.join("") + cut.join("");
   }
 
@@ -170,23 +181,13 @@ class PanelView {
     if (!chart.first.length) return `${panel.title}: no step yet`;
     const lines = panel.lines.map((line) => `${line.name} from ${number(line.values[0])} to ${number(line.values.at(-1))}`);
     const points = panel.points.map((point) => `held out ${number(point.mean)} at step ${point.step}`);
-    return `${panel.title}, ${panel.unit}, steps ${chart.first[0]} to ${chart.last.at(-1)}: ${[...lines, ...points].join("; ")}`;
+    const marks = panel === chart.panels[0] ? chart.marks.map(({ first, last, texts }) => `${texts.join(", ")}, ${stepsOf(first, last)}`) : [];
+    return `${panel.title}${panel.unit && `, ${panel.unit}`}, steps ${chart.first[0]} to ${chart.last.at(-1)}: ${[...lines, ...points, ...marks].join("; ")}`;
   }
-}
-
-/** Dark or light, by the first background that is painted behind the view; else by what the system prefers. */
-function theme(root) {
-  for (let node = root.parentElement; node; node = node.parentElement) {
-    const [r, g, b, a = 1] = getComputedStyle(node).backgroundColor.match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0, 0];
-    if (a > 0.5) return 0.2126 * r + 0.7152 * g + 0.0722 * b < 128 ? "dark" : "light";
-  }
-  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
 function layout(el) {
-  const root = element(el, "section", "wb-curves");
-  root.dataset.wbView = "curves";
-  root.setAttribute("aria-label", "Training run, live");
+  const root = rooted(el, "curves", "Training run, live");
   const top = element(root, "div", "wb-top");
   const parts = { root };
   for (const name of ["state", "title", "subtitle", "count", "clock"]) parts[name] = element(top, "span", `wb-${name}`);
@@ -206,6 +207,7 @@ function showFacts(parent, facts) {
   facts.forEach((fact, i) => {
     const cell = parent.children[i] ?? element(parent, "div", "wb-fact");
     cell.toggleAttribute("data-empty", fact.value === "—");
+    cell.title = fact.note;
     ["label", "value", "note"].forEach((name, k) => say(cell.children[k] ?? element(cell, "div", `wb-${name}`), fact[name]));
   });
 }
@@ -264,7 +266,6 @@ function render({ model, el }) {
   };
   const chart = () => {
     const data = model.get("chart");
-    parts.root.toggleAttribute("data-narrow", parts.root.clientWidth < NARROW);
     views.forEach((view, i) => {
       const width = view.svg.clientWidth;
       if (width > LEFT + RIGHT + 20) view.draw(data, data.panels[i], width);
@@ -272,27 +273,17 @@ function render({ model, el }) {
     if (at !== null && at >= data.first.length) at = null; // merged away
     if (at !== null) views.forEach((view) => view.read(at));
   };
-  const colours = () => {
-    if (parts.root.dataset.theme === theme(parts.root)) return;
-    parts.root.dataset.theme = theme(parts.root);
-    for (const [name, colour] of Object.entries(model.get("palette")[parts.root.dataset.theme])) parts.root.style.setProperty(`--wb-${name}`, colour);
-  };
-  const resized = new ResizeObserver(() => {
-    colours(); // only now is the view in the page, with a background behind it
-    chart();
-    parts.root.dataset.ready = "1";
-  });
-  const clock = setInterval(() => (status(), colours()), 1000); // the theme may change at any time, without an event
+  const clock = setInterval(status, 1000);
 
   head();
-  resized.observe(parts.root);
+  const leave = follow(parts.root, model.get("palette"), chart);
   model.on("change:head", head);
   model.on("change:chart", chart);
   return () => {
     model.off("change:head", head);
     model.off("change:chart", chart);
     clearInterval(clock);
-    resized.disconnect();
+    leave();
   };
 }
 

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 WIDTH_IN, HEIGHT_IN, DPI = 9.6, 5.6, 150
 # Inches: the frame of one panel within its cell. To the right stand the names and last values of its lines.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.46, 1.38, 0.5, 0.34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.46, 1.38, 0.6, 0.34
+_ROWS = (5, 15, 26)  # points above a plot: of the flags; the highest is the title's
 FAINT = 0.65
+_DASH = (0, (2, 3))
+_HALO = {"boxstyle": "square,pad=0.1", "facecolor": PAPER, "linewidth": 0}
 
 
 def png(chart: Chart) -> bytes:
@@ -48,7 +51,9 @@ def _draw(axes: "Axes", chart: Chart, panel: Panel) -> None:
     else:
         _lines(axes, panel, middles)
     _labels(axes, panel)
-    _marks(axes, chart, named=panel is chart.panels[0])
+    _marks(axes, chart)
+    if panel is chart.panels[0]:
+        _flags(axes, chart)
     for point in panel.points:
         axes.errorbar(
             point.step, point.mean, point.stderr, fmt="o", ms=5, color=INK, mfc=PAPER, mew=1.2, elinewidth=1, zorder=5, clip_on=False
@@ -66,9 +71,9 @@ def _frame(axes: "Axes", steps: Axis, panel: Panel) -> None:
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#c3c9d0")
-    axes.annotate(panel.title, (0, 1), (0, 17), "axes fraction", "offset points", fontsize=9, fontweight="bold", color=INK)
+    title = axes.annotate(panel.title, (0, 1), (0, _ROWS[2]), "axes fraction", "offset points", fontsize=9, fontweight="bold", color=INK)
     unit = panel.unit + (f" · {panel.note}" if panel.note else "")
-    axes.annotate(unit, (0, 1), (0, 7), "axes fraction", "offset points", fontsize=7.5, color=MUTED)
+    axes.annotate(unit, (1, 1), (6, _ROWS[2]), (title, "axes fraction"), "offset points", fontsize=7.5, color=MUTED)
     axes.annotate("step", (1, 0), (18, -10), "axes fraction", "offset points", fontsize=7.5, color=MUTED)
 
 
@@ -91,15 +96,29 @@ def _stack(axes: "Axes", chart: Chart, panel: Panel, middles: list[float]) -> No
         bottom = [low + value for low, value in zip(bottom, values, strict=True)]
     for middle, top in zip(middles, bottom, strict=True):
         if top > panel.axis.high:
-            axes.annotate(f"▲ {number(top)} s", (middle, 1), (5, -8), ("data", "axes fraction"), "offset points", fontsize=7, color=MUTED)
+            axes.annotate(
+                f"▲ {number(top)} s", (middle, 1), (5, -8), ("data", "axes fraction"), "offset points", fontsize=7, color=MUTED, bbox=_HALO
+            )
 
 
-def _marks(axes: "Axes", chart: Chart, *, named: bool) -> None:
-    """Where knobs were turned; the last one's name once, in the line of the unit."""
+def _marks(axes: "Axes", chart: Chart) -> None:
+    """What changed while it ran: a thin line, on a schedule a band."""
     for mark in chart.marks:
-        axes.axvline(mark.step, color=MUTED, linewidth=0.7, alpha=0.7, linestyle=(0, (3, 3)), zorder=1)
-    if named and chart.marks:
-        axes.annotate(chart.marks[-1].text, (1, 1), (0, 7), "axes fraction", "offset points", fontsize=7, color=MUTED, ha="right")
+        axes.axvline(mark.first, color=MUTED, linewidth=0.7, alpha=0.75 * chart.strength, linestyle=_DASH, zorder=1)
+        if mark.last > mark.first:
+            axes.axvspan(mark.first, mark.last, color=MUTED, alpha=0.1, linewidth=0, zorder=0)
+
+
+def _flags(axes: "Axes", chart: Chart) -> None:
+    """The words of the marks; a line leads up to each."""
+    for flag in chart.flags:
+        height = _ROWS[flag.row]
+        leader = {"arrowstyle": "-", "color": MUTED, "linewidth": 0.7, "alpha": 0.75, "linestyle": _DASH, "shrinkA": 0, "shrinkB": 0}
+        top = ("data", "axes fraction")
+        axes.annotate("", (flag.step, 1), (0, height + 5), top, "offset points", arrowprops=leader, annotation_clip=False)
+        begin = flag.step - flag.shift * chart.axis.high
+        offset = (0 if flag.shift else 2.5, height)
+        axes.annotate(flag.text, (begin, 1), offset, top, "offset points", fontsize=7, color=MUTED, annotation_clip=False)
 
 
 def _labels(axes: "Axes", panel: Panel) -> None:

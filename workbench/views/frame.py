@@ -8,10 +8,11 @@ from workbench.views.history import LIVE, History
 from workbench.views.text import NOTHING, duration, number, shorten, size, visible
 
 SAMPLES = 4
+STARVED = 0.05  # of a step spent waiting for prompts: worth a word
 _WAITS = {"model": "loading the model", "engine": "starting the engine", "held_out": "scoring held-out prompts", "warm_start": "warm start"}
 _STATUS = {
     "new": "not started yet",
-    "paused": "between two steps; run.resume(), or start() after a restore, goes on",
+    "paused": "between two steps; run.resume() goes on",
     "interrupted": "its process ended without a word; Run.restore(path) goes on from the last checkpoint",
     "closed": "the memory is given back; the run folder stays",
 }
@@ -107,9 +108,19 @@ def _status(history: History) -> str:
         return f"step {history.step + 1}: " + ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in history.phases)
     if state == "running":
         return f"step {history.step + 1}"
-    if state in ("finished", "stopped") and history.syncs:
-        return f"{history.syncs} syncs, every checksum matched"
-    return _STATUS.get(state, history.notice)
+    past = _restored(history)
+    if state == "paused" and past and history.restores[-1].step == history.step:
+        return f"{past}; run.start() goes on"
+    proof = f"{history.syncs} syncs, every checksum matched" if state in ("finished", "stopped") and history.syncs else ""
+    return " · ".join(part for part in (proof or _STATUS.get(state, history.notice), past) if part)
+
+
+def _restored(history: History) -> str:
+    """Of a run that was restored: after which steps."""
+    if not history.restores:
+        return ""
+    after = [str(past.step) if past.checkpoint else "0" for past in history.restores]
+    return f"restored after step {after[0]}" if len(after) == 1 else f"restored after steps {', '.join(after[:-1])} and {after[-1]}"
 
 
 def _fraction(history: History) -> float | None:
@@ -121,8 +132,13 @@ def _fraction(history: History) -> float | None:
 
 
 def facts(history: History) -> tuple[Fact, ...]:
-    """The four numbers that matter: what was gained, how fast, and whether the engine samples from the weights just trained."""
-    return (_held_out_fact(history), _speed_fact(history), _difference_fact(history), _weights_fact(history))
+    """The four numbers that matter: what was gained, how fast, and whether the engine samples from the weights just trained.
+
+    Behind them what is so only in some runs: several rounds of sampling a step, and data that come too slowly.
+    """
+    always = (_held_out_fact(history), _speed_fact(history), _difference_fact(history), _weights_fact(history))
+    steps = list(history.recent)
+    return (*always, *_rounds_fact(steps), *_data_fact(steps))
 
 
 def _held_out_fact(history: History) -> Fact:
@@ -159,6 +175,18 @@ def _weights_fact(history: History) -> Fact:
     if sync is None:
         return Fact("Weights in the engine", NOTHING, "no sync yet")
     return Fact("Weights in the engine", f"version {sync.version}", f"{sync.checksum[:10]}, {size(sync.bytes)} in {duration(sync.seconds)}")
+
+
+def _rounds_fact(steps: list[Step]) -> tuple[Fact, ...]:
+    rounds = mean([step.rounds for step in steps])
+    return (Fact("Rounds of sampling", number(rounds), "a step, on average"),) if rounds > 1 else ()
+
+
+def _data_fact(steps: list[Step]) -> tuple[Fact, ...]:
+    waited, seconds = sum(step.data_wait_seconds for step in steps), sum(step.seconds for step in steps)
+    if waited <= STARVED * seconds:
+        return ()
+    return (Fact("Waiting for prompts", f"{waited / seconds:.0%}", "of the time in steps"),)
 
 
 def _spent(steps: list[Step], phase: str) -> float:

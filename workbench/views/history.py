@@ -5,11 +5,12 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from workbench.events import Event
+from workbench.events import Event, standing
 from workbench.records import HeldOut, Knob, Notice, Phase, Progress, Restored, RunStarted, Samples, State, Step, Sync
+from workbench.views.marks import Turn, add
 
 LIVE = ("starting", "running")
-KNOBS = 40  # marks in a panel; more would be a hatching
+TURNS = 40  # of knobs, the latest; more would be a hatching
 POINTS = 200  # a panel is some 250 pixels wide: more points can't be seen
 _TOPS = ("completion_tokens_max", "logprob_diff_max")  # in a bucket these keep their maximum, all others their mean
 _FIELDS = ("reward_mean", "kl", "completion_tokens_mean", "truncated_fraction", "seconds", "logprob_diff_mean", *_TOPS)
@@ -60,11 +61,6 @@ class Series:
             for bucket in narrow:
                 self._append(bucket)
 
-    def cut(self, after: int) -> None:
-        """Forget the steps beyond ``after``; a bucket that holds some of them goes as a whole."""
-        while self.buckets and self.buckets[-1].last > after:
-            self.buckets.pop()
-
     def _append(self, bucket: Bucket) -> None:
         if self.buckets and (self.buckets[-1].first - 1) // self.width == (bucket.first - 1) // self.width:
             self.buckets[-1].absorb(bucket)
@@ -93,7 +89,11 @@ class Wait:
 
 
 class History:
-    """The state of a run as its events tell it. Not thread-safe: whoever feeds and reads it holds a lock."""
+    """The state of a run as its events tell it. Not thread-safe: whoever feeds and reads it holds a lock.
+
+    Of the events that it is made of only those count that a restore let stand. A restore that is fed later undoes nothing here: what
+    it undid may be merged with what stands, so that a new History is to be made of all events.
+    """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.started: RunStarted | None = None
@@ -109,13 +109,14 @@ class History:
         self.sync: Sync | None = None
         self.diff_max = 0.0
         self.samples: Samples | None = None
-        self.knobs: deque[Knob] = deque(maxlen=KNOBS)  # the latest that were turned
+        self.turns: list[Turn] = []  # of knobs
+        self.restores: list[Restored] = []
         self.phases: list[tuple[str, float]] = []  # that have ended in the step now under way
         self.notice = ""
         self.drawn = 0  # counts the events that change the curves
         self._waits: dict[str, tuple[Progress, float]] = {}
         self._mono = 0.0
-        for event in events:
+        for event in standing(events):
             self.feed(event)
 
     @property
@@ -149,26 +150,19 @@ class History:
                 self.samples = record
             case Knob() as record:
                 self.drawn += 1
-                self.knobs.append(record)
+                self.turns = add(self.turns, record, TURNS)
             case Notice() as record:
                 self.notice = record.text
             case Restored() as record:
-                self._go_back(record.step if record.checkpoint else -1)
-                self.notice = f"restored after step {record.step}" if record.checkpoint else "restored; it begins again"
+                self._restore(record)
 
-    def _go_back(self, step: int) -> None:
-        """What came after ``step`` no longer counts: it was lost in a crash, and is made again."""
+    def _restore(self, record: Restored) -> None:
+        """A new process goes on: what the old one waited for or failed of is over."""
         self.drawn += 1
-        self.series.cut(step)
-        lost = [past for past in self.recent if past.step > step]
-        self.recent = deque((past for past in self.recent if past.step <= step), maxlen=self.recent.maxlen)
-        self.seconds -= sum(past.seconds for past in lost)
-        self.step = max(0, min(self.step, step))
-        self.held_out = {at: score for at, score in self.held_out.items() if at <= step}
-        self.knobs = deque((knob for knob in self.knobs if knob.step <= step), maxlen=KNOBS)
+        self.restores.append(record)
+        self.failed_in = ""
+        self._waits.clear()
         self.phases.clear()
-        if self.samples is not None and self.samples.step > step:
-            self.samples = None
 
     def _set_state(self, record: State) -> None:
         self.state = record

@@ -2,20 +2,8 @@
 // only places on a slider, the theme, and what waits for the kernel.
 
 const PATIENCE = 600; // ms until an unanswered message is spoken of
-const NARROW = 620;
 const HINT = "A change acts at the next step. In code: run.knobs.NAME = value";
 const BUSY = "The kernel is busy with a cell; the change arrives when that ends.";
-
-function element(parent, tag, className) {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  parent.append(made);
-  return made;
-}
-
-function say(node, text) {
-  if (node.textContent !== text) node.textContent = text;
-}
 
 /** Where on the ladder a value stands, as an index; between two stops in proportion. */
 function place(ladder, value) {
@@ -103,21 +91,8 @@ class RowView {
   }
 }
 
-/** Dark or light, by the first background that is painted behind the view; else by what the system prefers. */
-function theme(root) {
-  for (let node = root.parentElement; node; node = node.parentElement) {
-    const [r, g, b, a = 1] = getComputedStyle(node).backgroundColor.match(/[\d.]+/g)?.map(Number) ?? [0, 0, 0, 0];
-    if (a > 0.5) return 0.2126 * r + 0.7152 * g + 0.0722 * b < 128 ? "dark" : "light";
-  }
-  return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-}
-
 function layout(el, press) {
-  const root = element(el, "section", "wb-panel");
-  root.dataset.wbView = "knobs";
-  // Arrows and Enter are the controls': JupyterLab takes them for its cells, and keeps a browser from obeying them.
-  root.addEventListener("keydown", (event) => event.stopPropagation());
-  root.setAttribute("aria-label", "Knobs of the run");
+  const root = rooted(el, "panel", "Knobs of the run");
   const top = element(root, "div", "wb-top");
   const parts = { root, buttons: {} };
   parts.state = element(top, "span", "wb-state");
@@ -170,21 +145,9 @@ function render({ model, el }) {
     foot(error || HINT, error ? "error" : "hint");
     draw(); // a slider whose value was refused goes back
   };
-  const colours = () => {
-    parts.root.toggleAttribute("data-narrow", parts.root.clientWidth < NARROW);
-    if (parts.root.dataset.theme === theme(parts.root)) return;
-    parts.root.dataset.theme = theme(parts.root);
-    for (const [name, colour] of Object.entries(model.get("palette")[parts.root.dataset.theme])) parts.root.style.setProperty(`--wb-${name}`, colour);
-  };
-  const resized = new ResizeObserver(() => {
-    colours(); // only now is the view in the page, with a background behind it
-    parts.root.dataset.ready = "1";
-  });
-  const clock = setInterval(colours, 1000); // the theme may change at any time, without an event
-
   foot(HINT, "hint");
   draw();
-  resized.observe(parts.root);
+  const leave = follow(parts.root, model.get("palette"), () => {});
   model.on("change:rows", draw);
   model.on("change:head", head);
   model.on("change:answer", answered);
@@ -193,8 +156,7 @@ function render({ model, el }) {
     model.off("change:head", head);
     model.off("change:answer", answered);
     clearTimeout(waiting);
-    clearInterval(clock);
-    resized.disconnect();
+    leave();
   };
 }
 

@@ -1,7 +1,7 @@
 """The static twin of the curves: what stands in a notebook that ran headless, on GitHub, in a terminal."""
 
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -11,12 +11,14 @@ from workbench.views.chart import Chart, chart
 from workbench.views.figure import png
 from workbench.views.frame import Fact, Frame, Sample, frame
 from workbench.views.history import History
+from workbench.views.marks import Mark, when
 from workbench.views.palette import PAPER, tint
 from workbench.views.text import columns, number, shorten, spark
 
 # Only inline styles: JupyterLab takes <style> out of an untrusted notebook. Colours are translucent or inherited, so that
 # the page reads well in a light and in a dark theme.
 _MUTED = "opacity:0.72"
+CHANGES = 12  # lines at most
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,8 @@ class Report:
     @property
     def html(self) -> str:
         """State, numbers, curves and samples."""
-        return f'<div style="max-width:960px">{_head(self.frame)}{figure(self.png)}{_samples(self.frame)}{_error(self.frame)}</div>'
+        parts = (_head(self.frame), figure(self.png), _changes(self.chart), _samples(self.frame), _error(self.frame))
+        return f'<div style="max-width:960px">{"".join(parts)}</div>'
 
     @property
     def text(self) -> str:
@@ -43,6 +46,7 @@ class Report:
         lines += [part for part in (self.frame.clock, self.frame.status) if part]
         lines += columns([(fact.label, fact.value, fact.note) for fact in self.frame.facts], "<<<")
         lines += _courses(self.chart)
+        lines += [f"  {line}" for line in changes(self.chart.marks)] + [""] * bool(self.chart.marks)
         lines += [f"  {sample.prompt} {sample.completion}  ({sample.reward})" for sample in map(_shorter, self.frame.samples)]
         return "\n".join([*lines, self.frame.error] if self.frame.error else lines)
 
@@ -86,8 +90,25 @@ def fact_cells(facts: Iterable[Fact]) -> str:
     return f'<div style="display:flex;flex-wrap:wrap;gap:12px;margin:10px 0">{cells}</div>'
 
 
+def changes(marks: Sequence[Mark]) -> list[str]:
+    """What changed while it ran, a line for each step; of many the last."""
+    before = len(marks) - CHANGES
+    lines = [f"{when(mark)}: {mark.text}" for mark in marks[-CHANGES:]]
+    return [f"{before} earlier changes", *lines] if before > 0 else lines
+
+
+def _changes(chart: Chart) -> str:
+    if not chart.marks:
+        return ""
+    lines = "".join(f'<div style="flex:0 1 auto">{escape(line)}</div>' for line in changes(chart.marks))
+    return (
+        f'<div style="font-size:12px;margin-top:4px"><b>Changed while it ran</b>'
+        f'<div style="display:flex;flex-wrap:wrap;gap:1px 20px;{_MUTED}">{lines}</div></div>'
+    )
+
+
 def _head(frame: Frame) -> str:
-    colour = tint("bad" if frame.state == "failed" or frame.error else "good", 0.45)
+    colour = tint("bad" if frame.state in ("failed", "interrupted") or frame.error else "good", 0.45)
     pill = f'<span style="background:{colour};border-radius:10px;padding:2px 9px;font-size:12px">{escape(frame.state)}</span>'
     title = f'<b style="font-size:14px">{escape(frame.title)}</b> <span style="{_MUTED}">{escape(frame.subtitle)}</span>'
     clock = ", ".join(part for part in (frame.count, frame.clock) if part)
@@ -122,7 +143,7 @@ def _courses(chart: Chart) -> list[str]:
     """A row of blocks for each curve, between its first and last value; one name and unit per panel."""
     rows: list[tuple[str, str, str, str, str]] = []
     for panel in chart.panels:
-        title = f"{panel.title}, {panel.unit}"
+        title = ", ".join(part for part in (panel.title, panel.unit) if part)
         for line in panel.lines:
             known = [value for value in line.values if value is not None]
             if known:

@@ -1,14 +1,17 @@
 """``run.summary()``: what was gained, what it cost, and the proof that the engine sampled from the weights just trained."""
 
+import math
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from workbench.events import Event
+from workbench.events import Event, standing
 from workbench.metrics import Metrics, metrics
 from workbench.records import HeldOut, Step, Sync, mean
-from workbench.views.report import Report, figure, report
+from workbench.views.frame import STARVED
+from workbench.views.marks import Mark, when
+from workbench.views.report import CHANGES, Report, figure, report
 from workbench.views.tables import Table, as_html, as_text
 from workbench.views.text import duration, number, size
 
@@ -55,20 +58,21 @@ class Summary:
 
 
 def summary(events: Iterable[Event]) -> Summary:
-    """The summary of the run that wrote ``events``, at whatever point it is."""
-    events = tuple(events)
+    """The summary of the run that wrote ``events``, at whatever point it is. What a restore undid is left out."""
+    events = standing(events)
     steps = {event.data["step"]: event.record for event in events if event.kind == "step"}
     held_out = {event.data["step"]: event.record for event in events if event.kind == "held_out"}
     syncs = [event.record for event in events if event.kind == "sync"]
-    numbers = metrics(events)
+    numbers, told = metrics(events), report(events)
     tables = (
         _reward([point for _, point in sorted(held_out.items()) if isinstance(point, HeldOut)], numbers),
         _learning([step for step in steps.values() if isinstance(step, Step)]),
         _phases([step for step in steps.values() if isinstance(step, Step)], numbers),
         _proof([sync for sync in syncs if isinstance(sync, Sync)], numbers),
         _cost(numbers),
+        _changes(told.chart.marks),
     )
-    return Summary(numbers, report(events), tuple(table for table in tables if table.rows))
+    return Summary(numbers, told, tuple(table for table in tables if table.rows))
 
 
 def _reward(points: Sequence[HeldOut], numbers: Metrics) -> Table:
@@ -91,6 +95,9 @@ def _learning(steps: Sequence[Step]) -> Table:
     rows = [("groups without variance", f"{flat} of {groups}", "their completions scored alike")] if flat else []
     if skipped:
         rows.append(("steps skipped", f"{skipped} of {len(steps)}", "too hard, or too easy?"))
+    rounds = mean([step.rounds for step in steps])
+    if rounds > 1:
+        rows.append(("rounds of sampling", number(rounds), "a step, for groups with a variance"))
     return Table("What there was to learn from", ("", "", ""), tuple(rows), "<><")
 
 
@@ -100,10 +107,20 @@ def _phases(steps: Sequence[Step], numbers: Metrics) -> Table:
         (phase, duration(seconds.p50), duration(seconds.p95), _share(spent[phase], numbers.seconds))
         for phase, seconds in numbers.phase_seconds.items()
     ]
+    waited = math.fsum(step.data_wait_seconds for step in steps)
+    if waited > STARVED * numbers.seconds:
+        rows.append(("in rollout: waiting for prompts", "", "", _share(waited, numbers.seconds)))
     other = numbers.seconds - sum(spent.values())
     if rows and other > 0.005 * numbers.seconds:
         rows.append(("between phases", "", "", _share(other, numbers.seconds)))
     return Table("Time in a step", ("phase", "p50", "p95", "share"), tuple(rows), "<>>>")
+
+
+def _changes(marks: Sequence[Mark]) -> Table:
+    """Knobs that were turned, and restores; of many the last."""
+    rows = [(when(mark), text) for mark in marks for text in mark.texts]
+    title = "Changed while it ran" + (f": the last {CHANGES} of {len(rows)}" if len(rows) > CHANGES else "")
+    return Table(title, ("", ""), tuple(rows[-CHANGES:]), "<<")
 
 
 def _share(part: float, whole: float) -> str:
