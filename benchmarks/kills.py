@@ -112,11 +112,11 @@ def _die_within(fault: str) -> None:
         setattr(owner, name, patched)
 
     if fault == "write":
-        die_before(checkpoint, "_write_json", 3)  # of each checkpoint two: before the second one's state
+        die_before(checkpoint, "_write_json", 2)  # before the second one's state
     elif fault == "manifest":
-        die_before(checkpoint, "_write_json", 4)
+        die_before(checkpoint.manifest, "write", 2)
     elif fault == "flush":
-        die_before(checkpoint, "_flush", 6)  # of each checkpoint three files
+        die_before(checkpoint, "_flush", 7)  # of each checkpoint three files and two folders
     elif fault == "rename":
         die_before(checkpoint.Checkpoints, "_prune", 2)  # the second one is there, the folder not tidied
     else:
@@ -199,7 +199,7 @@ def numbers(folder: Path) -> dict[str, Any]:
     return {
         "steps": steps,
         "held_out": [asdict(score) for score in run.held_out],
-        "knobs": [asdict(knob) for knob in run.knobs],
+        "knobs": [asdict(knob) for knob in run.turned],
         "adapter": {name: tensor.view(-1).tolist() for name, tensor in adapter.items()},
     }
 

@@ -17,7 +17,7 @@ TENSORS = {"weight.a": torch.arange(6.0).view(2, 3), "step.a": torch.tensor(4.0)
 
 
 def state(step: int) -> RunState:
-    return RunState(step, 50, step * 8, step + 1, step, None, {"temperature": 0.9, "clip": [0.1, 0.2]}, {"asked": 3})
+    return RunState(step, 50, step * 8, step + 1, step, {"temperature": 0.9, "clip": [0.1, 0.2]}, {"asked": 3})
 
 
 def names(run: Path) -> list[str]:

@@ -1,12 +1,15 @@
 """Knobs without a run: what may be turned, what is refused, when it acts, what is recorded."""
 
+import resource
+import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import workbench as wb
-from workbench.errors import ConfigError, StateError
-from workbench.events import EventLog
+from workbench.errors import ConfigError, StateError, StorageError
+from workbench.events import EventLog, read_events
 from workbench.knobs import Knobs, Settings, turned_after
 from workbench.records import Knob, Restored
 
@@ -38,7 +41,7 @@ def test_a_new_value_acts_at_the_next_step_and_is_an_event() -> None:
     knobs.learning_rate = 3e-4  # while step 1 runs
     assert knobs.settings.optimizer.learning_rate == 1e-4
     assert knobs.pending == {"learning_rate": (1e-4, 3e-4)}
-    assert "changes at step 2" in repr(knobs)
+    assert "learning_rate = 0.0001 -> 0.0003 at step 2" in repr(knobs)
     assert knobs.take(2).optimizer.learning_rate == 3e-4
     assert knobs.pending == {}
     assert recorded(log) == [(2, "learning_rate", 1e-4, 3e-4)]
@@ -160,3 +163,41 @@ def test_what_several_crashes_undid_is_still_due() -> None:
     assert life(log, 4, fourth) == [(6, 0.8)]  # step 4 was made
     log.emit(Restored(4, "step-000004", {}))
     assert life(log, 4, Knob(5, "temperature", 0.9, 0.7)) == [(5, 0.7)]  # a person's word is the last
+
+
+def test_a_method_of_an_algorithm_is_no_knob_and_a_computed_value_cannot_be_turned() -> None:
+    class Odd(Own):
+        def clip(self, values: Any) -> Any:
+            return values
+
+        @property
+        def group_size(self) -> int:  # type: ignore[override]
+            return 4
+
+    knobs, _ = make(Odd())
+    assert "clip" not in knobs.names
+    with pytest.raises(ConfigError, match="Odd computes it"):
+        knobs.group_size = 8
+
+
+def test_what_is_no_knob_is_no_attribute() -> None:
+    knobs, _ = make()
+    assert not hasattr(knobs, "shape")
+    with pytest.raises(AttributeError, match="use one of these"):
+        _ = knobs.shape
+
+
+def test_on_a_full_disk_every_change_is_recorded_all_the_same(tmp_path: Path) -> None:
+    knobs, log = make()
+    log.write_to(tmp_path / "events.jsonl")
+    handler, limits = signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # the system refuses to let any file grow
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            knobs.set(temperature=0.9, prompts=4)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert {name for _, name, _, _ in recorded(log)} == {"temperature", "prompts"}
+    knobs.kl = 0.2
+    assert len(list(read_events(tmp_path / "events.jsonl"))) == 3  # what could not be written then is written now

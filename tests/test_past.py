@@ -53,7 +53,7 @@ def test_a_finished_run_says_it_all(write: Write) -> None:
     assert (run.name, run.state, run.error) == ("quick", "finished", "")
     assert [step.reward_mean for step in run.steps] == [0.1, 0.2, 0.3]
     assert [point.reward_mean for point in run.held_out] == [0.25, 0.75]
-    assert run.knobs == [Knob(3, "learning_rate", 1e-3, 5e-4)]
+    assert run.turned == [Knob(3, "learning_rate", 1e-3, 5e-4)]
     assert len(run.events) == 11
     assert run.metrics == metrics(run.events)
     assert repr(run) == f"PastRun('quick', finished, 3 steps, held-out reward 0.25 -> 0.75, {run.path})"
@@ -90,7 +90,7 @@ def test_what_a_restored_run_left_behind_does_not_count(write: Write) -> None:
     run = load(path)
     assert [step.reward_mean for step in run.steps] == [0.1, 0.9]
     assert [point.step for point in run.held_out] == [0]
-    assert run.knobs == []
+    assert run.turned == []
     line = read_line(path)
     assert (line.steps, line.reward, line.held_out_before, line.held_out_after) == (2, 0.9, 0.25, None)
 

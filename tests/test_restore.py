@@ -1,7 +1,9 @@
 """Knobs on a live run, and going on with a run that was closed or lost. One engine at a time, random weights."""
 
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,6 +18,10 @@ from workbench.run import Run
 
 TASK = wb.tasks.from_list(PROMPTS, scorer=likes_a)
 TIMED = ("seconds", "phase_seconds", "data_wait_seconds")
+
+
+def upper(prompt: str, completion: str, answer: object) -> float:
+    return float(completion.isupper())
 
 
 def numbers(run: Run) -> list[dict[str, object]]:
@@ -112,8 +118,79 @@ def test_what_was_written_as_code_has_to_be_handed_in(whole: Run, folder: Path) 
     other = wb.tasks.from_list([(f"sort {n}=", "") for n in range(99)], scorer=likes_a)
     with pytest.raises(ConfigError, match="other prompts than the run was trained on"):
         Run.restore(folder / "lost", task=other)
-    with pytest.raises(ConfigError, match="the run was made with GRPO"):
+    with pytest.raises(ConfigError, match=r"Run.restore\(algo=RLOO\(.*the run was made with GRPO\(group_size=8"):
         Run.restore(folder / "lost", task=TASK, algo=wb.algos.RLOO())
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "{", '{"name": 1}'])
+def test_a_damaged_plan_is_named(whole: Run, folder: Path, tmp_path: Path, text: str) -> None:
+    shutil.copytree(folder / "lost", tmp_path / "copy")
+    (tmp_path / "copy" / "plan.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"plan.json (can't be read|is damaged)"):
+        Run.restore(tmp_path / "copy", task=TASK)
+
+
+def test_damaged_events_and_files_of_ones_own(whole: Run, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "lost", tmp_path / "copy")
+    events = tmp_path / "copy" / "events.jsonl"
+    (tmp_path / "copy" / ".notes.2").write_text("mine")
+    (tmp_path / "copy" / ".metrics.json.77").write_text("{")
+    content = events.read_bytes()
+    events.write_bytes(content.replace(b"run_started", b"run_st\xffrted", 1))
+    with pytest.raises(ConfigError, match=r"line 1 is no event"):
+        Run.restore(tmp_path / "copy", task=TASK)
+    assert sorted(path.name for path in (tmp_path / "copy").glob(".*")) == [".notes.2"]
+    events.unlink()
+    with pytest.raises(ConfigError, match="there is no such file"):
+        Run.restore(tmp_path / "copy", task=TASK)
+
+
+def test_another_reward_is_refused(whole: Run, folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"Run.restore\(reward=upper\): the run was made with the task's scorer"):
+        Run.restore(folder / "lost", task=TASK, reward=upper)
+
+
+def test_a_run_that_lacks_only_its_last_score_gets_it_once(whole: Run, small_model: Path, folder: Path) -> None:
+    run = make(small_model, folder, name="unscored", checkpoint_every=2, trackers=())
+    steps = run.train(2)
+    next(steps), next(steps)
+    run.close()  # between the last step and the score
+    again = Run.restore(run.path, task=TASK)
+    assert list(again.train()) == []
+    assert [score.step for score in again.held_out] == [0, 2]
+    again.close()
+    with pytest.raises(ConfigError, match="all steps that were asked for are made"):
+        Run.restore(run.path, task=TASK).train()
+
+
+def test_a_reward_that_calls_the_run_is_told_so(whole: Run, small_model: Path, folder: Path) -> None:
+    called = []
+
+    def calls(prompt: str, completion: str, answer: object) -> float:
+        for call in (run.checkpoint, run.evaluate, run.pause, run.stop, run.close):
+            with pytest.raises(StateError, match="in a reward"):
+                call()
+        called.append(prompt)
+        return float(len(completion))
+
+    run = make(small_model, folder, name="calls", reward=calls, held_out=0, trackers=())
+    assert len(list(run.train(1))) == 1
+    assert called
+    run.close()
+
+
+def test_prompts_without_end_can_be_stopped(whole: Run, small_model: Path, folder: Path) -> None:
+    run = make(small_model, folder, name="greedy", held_out=0, trackers=())
+    run.knobs.prompts = 10**9
+    run.start(1)
+    while run.state != "running":
+        time.sleep(0.01)
+    time.sleep(0.5)
+    began = time.monotonic()
+    run.stop()
+    assert time.monotonic() - began < 2
+    assert run.state == "stopped"
+    run.close()
 
 
 def test_a_folder_that_holds_no_run(tmp_path: Path) -> None:

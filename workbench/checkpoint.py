@@ -8,7 +8,6 @@ a seed derived from its place in the run.
 """
 
 import copy
-import hashlib
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workbench import manifest
 from workbench.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 FOLDER = "checkpoints"
-MANIFEST, STATE, TENSORS = "manifest.json", "state.json", "trainer.safetensors"
+STATE, TENSORS = "state.json", "trainer.safetensors"
 _NAME = re.compile(r"(step|kept)-(\d{6,})")
 
 
@@ -39,7 +39,6 @@ class RunState:
     position: int  # prompts used up
     adapter_version: int
     optimizer_steps: int
-    evaluated_at: int | None  # the step of the last held-out score
     settings: dict[str, Any]  # the knobs: name -> value
     reward: Any = None  # what the reward's state_dict() gave, where it has one
 
@@ -78,7 +77,7 @@ class Checkpoints:
             if final.exists():
                 self._remove(final)
             fresh.rename(final)
-            _flush_folder(self.folder)
+            _flush(self.folder)
             self._prune()
         except OSError as error:
             self._sweep()
@@ -94,8 +93,6 @@ class Checkpoints:
 
     def set_aside(self, after: int) -> list[Path]:
         """Rename what lies after step ``after``: a run that goes on from an earlier checkpoint must not find them later."""
-        if not self.folder.is_dir():
-            return []
         later = [path for path in self.all() if step_of(path) > after]
         return [path.rename(_free(path.with_name(f"aside-{path.name}"))) for path in later]
 
@@ -109,11 +106,10 @@ class Checkpoints:
         fresh.mkdir()
         (fresh / TENSORS).write_bytes(save(tensors))  # not save_file, which reports a full disk as a fault of the data
         _write_json(fresh / STATE, asdict(state))
-        files = {name: _sha256(fresh / name) for name in (STATE, TENSORS)}
-        _write_json(fresh / MANIFEST, {"format": FORMAT, "files": files})
+        manifest.write(fresh, {"format": FORMAT})
         for file in fresh.iterdir():
             _flush(file)
-        _flush_folder(fresh)
+        _flush(fresh)
         return fresh
 
     def _prune(self) -> None:
@@ -158,7 +154,11 @@ def read(path: Path) -> "tuple[RunState, dict[str, Tensor]]":
 
     check(path)
     data = json.loads((path / STATE).read_text(encoding="utf-8"))
-    return RunState(**data), load_file(path / TENSORS)
+    try:
+        return RunState(**data), load_file(path / TENSORS)
+    except TypeError as error:
+        fix = "restore it with the version that wrote it"
+        raise ConfigError(f"checkpoint {str(path)!r}", f"{STATE} is another version's: {error}", fix) from error
 
 
 def check(path: Path) -> None:
@@ -179,20 +179,14 @@ def step_of(path: Path) -> int:
 
 
 def _fault(path: Path) -> str | None:
-    try:
-        manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        if manifest["format"] != FORMAT:
-            return f"it has format {manifest['format']}, this version reads {FORMAT}"
-        for name in (STATE, TENSORS):
-            if _sha256(path / name) != manifest["files"][name]:
-                return f"{name} is not as it was written (its checksum differs)"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
-    except OSError as error:
-        return f"it can't be read: {error.strerror or error}"
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        return f"{MANIFEST} can't be read: {error}"
-    return None
+    found = manifest.damage(path)
+    if found is not None:
+        return found
+    listed = json.loads((path / manifest.NAME).read_text(encoding="utf-8"))
+    if listed.get("format") != FORMAT:
+        return f"it has format {listed.get('format')}, this version reads {FORMAT}"
+    missing = {STATE, TENSORS} - listed["files"].keys()
+    return f"its {manifest.NAME} lists no {' and no '.join(sorted(missing))}" if missing else None
 
 
 def reward_state(reward: Callable[..., Any]) -> Any:
@@ -223,20 +217,12 @@ def _write_json(path: Path, data: Any) -> None:
     path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
 
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _flush(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-_flush_folder = _flush
 
 
 def _free(path: Path) -> Path:

@@ -67,6 +67,9 @@ def runs(folder: Path, as_json: bool, everything: bool) -> None:
     """
     from workbench import listing
 
+    if folder == Path("runs") and not folder.exists():
+        click.echo("[]" if as_json else "no runs here yet: a run writes to runs/ where its notebook or script stands")
+        return
     try:
         lines, total = listing.list_runs(folder, None if everything else listing.NEWEST)
     except ConfigError as error:

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
@@ -71,6 +71,8 @@ class EventLog:
         with self._lock:
             if self.events:
                 raise StateError("go on with a stream of events", "this one has begun", "make a new EventLog")
+            if not path.is_file():
+                raise ConfigError(f"events in {path}", "there is no such file", "give the folder of a run that has begun")
             self.events = list(read_events(path))
             self._written = len(self.events)
 
@@ -87,6 +89,17 @@ class EventLog:
                 listen(event)
             self._catch_up()
             return event
+
+    def emit_all(self, records: Sequence[Record]) -> None:
+        """Append several, all of them also where the file can't be written; then raises StorageError as ``emit`` does."""
+        problem: StorageError | None = None
+        for record in records:
+            try:
+                self.emit(record)
+            except StorageError as error:
+                problem = error
+        if problem is not None:
+            raise problem
 
     def _catch_up(self) -> None:
         """Write what is not written yet, each line whole or not at all: what a full disk took of it is taken back."""
@@ -142,11 +155,11 @@ def standing(events: Iterable[Event]) -> list[Event]:
 
 def read_events(path: Path) -> Iterator[Event]:
     """Every complete event of a run's ``events.jsonl``; a last line cut off by a crash is left out."""
-    with open(path, encoding="utf-8") as file:
+    with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 return
             try:
                 yield Event(**json.loads(line))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, RecursionError) as error:
                 raise ConfigError(f"events in {path}", f"line {number} is no event ({error})", "take the file of an intact run") from error

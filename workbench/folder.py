@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from workbench.errors import ConfigError, StateError
 
+_UNFINISHED = re.compile(r"\.(adapter|metrics\.json|plan\.json|placement\.json)\.\d+")  # of a write that was killed
 LOCK = "run.lock"  # held by the process whose run it is
 
 
@@ -49,8 +50,9 @@ class RunFolder:
         """Go on in the folder of a run that is there already. Raises StateError where another process writes to it."""
         try:
             self._lock(path)
-            for left in path.glob(".*.[0-9]*"):  # of a write that was killed
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            for left in path.iterdir():
+                if _UNFINISHED.fullmatch(left.name):
+                    shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
         except OSError as error:
             self.release()
             raise self._unwritable(error) from error

@@ -73,7 +73,7 @@ class Knobs:
     @property
     def names(self) -> tuple[str, ...]:
         """The knobs that this run has."""
-        return tuple(name for name, part in PARTS.items() if hasattr(getattr(self._wanted, part), name))
+        return tuple(name for name, part in PARTS.items() if not callable(getattr(getattr(self._wanted, part), name, callable)))
 
     def get(self, name: str) -> Any:
         """What the next step will use."""
@@ -157,8 +157,7 @@ class Knobs:
             self._check(wanted)
             before, self._wanted = self._wanted, wanted
             moved = [name for name in values if _value(before, name) != _value(wanted, name)]
-            for name in moved:
-                self._log.emit(Knob(self._step + 1, name, _value(before, name), _value(wanted, name)))
+            self._log.emit_all([Knob(self._step + 1, name, _value(before, name), _value(wanted, name)) for name in moved])
         for name in moved:
             for listen in tuple(self._listeners):
                 listen(name, self.get(name))
@@ -186,7 +185,10 @@ class Knobs:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # what copy, pickle and front ends ask for
             raise AttributeError(name)
-        return self.get(name)
+        try:
+            return self.get(name)
+        except ConfigError as error:  # hasattr() has to work
+            raise AttributeError(str(error)) from error
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in _OWN:
@@ -201,8 +203,8 @@ class Knobs:
         pending = self.pending
         lines = []
         for name in self.names:
-            used = f"   now {_text(pending[name][0])}, changes at step {self._step + 1}" if name in pending else ""
-            lines.append(f"{name:>14} = {_text(self.get(name))}{used}")
+            change = f" -> {_text(self.get(name))} at step {self._step + 1}" if name in pending else ""
+            lines.append(f"{name:>14} = {_text(pending[name][0] if name in pending else self.get(name))}{change}")
         return "\n".join(lines)
 
 
@@ -212,7 +214,12 @@ def changed(part: Algorithm | Sampling | Optimizer, name: str, value: Any) -> An
         fresh: Any = replace(part, **{name: value})
     else:
         fresh = copy.copy(part)
-        object.__setattr__(fresh, name, value)
+        try:
+            object.__setattr__(fresh, name, value)
+        except AttributeError as error:
+            asked = f"run.knobs.{name}"
+            found = f"{type(part).__name__} computes it: {error}"
+            raise ConfigError(asked, found, "make it an attribute, or a field of a dataclass") from error
     return check_algorithm(fresh) if isinstance(fresh, Algorithm) else fresh
 
 

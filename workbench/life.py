@@ -15,6 +15,7 @@ from workbench.errors import ConfigError, StateError, Stopped, StorageError, Wor
 from workbench.look import Look
 from workbench.plan import RunPlan
 from workbench.records import State, Step
+from workbench.rewards import REWARD_THREAD
 from workbench.training import Training
 
 
@@ -42,14 +43,14 @@ class Life(Look):
         ``train`` or ``start`` goes on where it was left. Held-out prompts are scored
         before the first step and after the last. Raises what failed; an interrupt pauses.
         """
-        steps = self._check_idle("train", steps)
-        loop = self._train(steps)
+        self._check_free("train")
+        loop = self._train(self._to_make("train", steps))
         self._loop = weakref.ref(loop)
         return loop
 
     def _train(self, steps: int) -> Generator[Step]:
         with self._claim:
-            self._check_idle("train", steps)  # again: between ``train`` and its first step another may have begun
+            self._check_free("train")  # again: between ``train`` and its first step another may have begun
             self._make_ready()
         with console.progress(self._training.log):
             yield from self._drive(steps)
@@ -60,7 +61,8 @@ class Life(Look):
         None: those that are left of the last call.
         """
         with self._claim:
-            steps = self._check_idle("start", steps)
+            self._check_free("start")
+            steps = self._to_make("start", steps)
             self._make_ready()
             self._set("starting")
             self._thread = threading.Thread(target=self._work, args=(steps,), name=f"workbench-{self.plan.name}", daemon=True)
@@ -113,13 +115,9 @@ class Life(Look):
 
     def _come_to_rest(self, state: str, error: str) -> None:
         """Save, and say how it ended. Raises StorageError where that can't be written, unless something else has failed before."""
-        problem: Exception | None = None
+        problem: WorkbenchError | None = None
         try:
-            with self._lock:
-                self._training.save()
-        except OSError as failure:
-            found = f"its folder can't be written: {failure.strerror or failure}"
-            problem = StorageError("save the run", found, "free space, then start()")
+            self._save()
         except WorkbenchError as failure:
             problem = failure
         try:
@@ -137,8 +135,7 @@ class Life(Look):
         """Between two steps: wait while paused. Raises Stopped when it's time to go."""
         if not self._go.is_set():
             self._set("paused")
-            with self._lock:  # a checkpoint() from a cell may be writing
-                self._training.save()
+            self._save()
             while not self._go.wait(0.05):
                 self._resting.set()  # every time: a resume that a pause follows at once may never be seen here
                 if self._stop.is_set():
@@ -152,6 +149,8 @@ class Life(Look):
 
     def pause(self, *, wait: bool = True) -> None:
         """Rest after the step in progress; returns when the run rests, or at once without ``wait``. Nothing to do where nothing runs."""
+        if wait:
+            self._check_outside("pause")
         self._go.clear()
         if not self._is_alive:
             self._go.set()
@@ -173,6 +172,7 @@ class Life(Look):
 
         While a model is built or loaded or the engine starts, that is waited for. A ``train`` loop that rests between two steps ends.
         """
+        self._check_outside("stop")
         self._stop.set()
         thread = self._thread
         if thread is not None and thread.ident is not None and thread is not threading.current_thread():
@@ -232,19 +232,36 @@ class Life(Look):
         if self.state == "closed":
             raise StateError(f"run.{call}", "the run is closed", "make a new Run")
 
-    def _check_idle(self, call: str, steps: int | None) -> int:
-        """The number of steps to make, where the run is free to make any."""
+    def _check_free(self, call: str) -> None:
+        """Raise StateError where the run is closed, or trains already."""
         self._check_open(call)
-        if steps is None:
-            if self._training.is_complete:
-                found = f"all steps that were asked for are made ({self._training.done})"
-                raise ConfigError(f"run.{call}()", found, f"run.{call}(n) makes n more")
-            steps = self._training.end - self._training.done
-        else:
-            check_kind(f"run.{call}: steps", steps, int, "a number of steps")
-            if steps < 1:
-                raise ConfigError(f"run.{call}({steps})", "a run has at least one step", "give the number of steps to train")
         if self._is_busy():
             fix = "wait(), stop(), or resume() it" if self._is_alive else "finish the loop that holds it, or stop()"
             raise StateError(f"run.{call}", f"this run trains already ({self.state})", fix)
-        return steps
+
+    def _to_make(self, call: str, steps: int | None) -> int:
+        """How many steps: as asked, or (None) what is left of the last call; 0 where only its evaluation is."""
+        if steps is not None:
+            check_kind(f"run.{call}: steps", steps, int, "a number of steps")
+            if steps < 1:
+                raise ConfigError(f"run.{call}({steps})", "a run has at least one step", "give the number of steps to train")
+            return steps
+        if self._training.is_complete:
+            found = f"all steps that were asked for are made ({self._training.done})"
+            raise ConfigError(f"run.{call}()", found, f"run.{call}(n) makes n more")
+        return self._training.end - self._training.done
+
+    def _save(self) -> None:
+        """Write what a rest leaves. Raises StorageError where that can't be done."""
+        try:
+            with self._lock:  # a checkpoint() from a cell may be writing
+                self._training.save()
+        except OSError as error:
+            found = f"its folder can't be written: {error.strerror or error}"
+            raise StorageError("save the run", found, "free space, then start()") from error
+
+    def _check_outside(self, call: str) -> None:
+        """Raise StateError inside a reward: the step that waits for it holds the models, and would wait for ever."""
+        if threading.current_thread().name == REWARD_THREAD:
+            found = "the step that waits for this reward holds the models"
+            raise StateError(f"run.{call} in a reward", found, "return a score; call it from a cell, or set a flag that a cell reads")

@@ -88,7 +88,7 @@ def read_line(path: Path) -> RunLine:
         return RunLine(path.name, problem=f"no {EVENTS}: this is no run, or it was killed before its first event")
     except OSError as error:
         return RunLine(path.name, problem=f"it can't be read: {error.strerror or error}")
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         return RunLine(path.name, problem=_why(path / EVENTS, error))
 
 
@@ -156,11 +156,16 @@ def _forwards(data: bytes, kind: str) -> Iterator[dict[str, Any]]:
 
 def _standing(data: bytes, kind: str) -> Iterator[dict[str, Any]]:
     """The data of the events of one kind that no later restore left behind, the last first."""
-    restores = [(at, _parse(data, at)["data"]["step"]) for at in _places(data, "restored")]
+    restores = [(at, _kept(_parse(data, at)["data"])) for at in _places(data, "restored")]
     for at in _places(data, kind):
         found = _parse(data, at)["data"]
         if all(found["step"] <= step for place, step in restores if place > at):
             yield found
+
+
+def _kept(restored: dict[str, Any]) -> int:
+    """The last step that a restore let stand; -1 where it began again."""
+    return int(restored["step"]) if restored["checkpoint"] else -1
 
 
 def _began(path: Path) -> float:
@@ -168,7 +173,7 @@ def _began(path: Path) -> float:
     try:
         with open(path / EVENTS, "rb") as file:
             return float(json.loads(file.readline())["time"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return path.stat().st_mtime
 
 

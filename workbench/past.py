@@ -8,7 +8,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
 from workbench.events import Event, EventLog, read_events, standing
@@ -63,8 +63,12 @@ class PastRun(Reading):
         """The run's name, as it was given."""
         return self.started.name
 
+    def __getattr__(self, name: str) -> Any:
+        found = f"a past run has no {name!r}: it can be looked at (steps, held_out, turned, watch(), summary()), no more"
+        raise AttributeError(f"{found}; Run.restore(path) goes on with it")
+
     @property
-    def knobs(self) -> list[Knob]:
+    def turned(self) -> list[Knob]:
         """Every setting that was changed on the run, in order."""
         return records_of(standing(self.events), Knob)
 
@@ -115,7 +119,9 @@ def _told(run: Reading | str | Path) -> "Told":
         run = load(run)
     if not isinstance(run, Reading):
         raise ConfigError(f"wb.compare({run!r})", f"that is a {type(run).__name__}", "give runs or their folders")
-    return Told(records_of(run.events, RunStarted)[0].name, run.state, run.events)
+    states = [record.state for record in records_of(run.events, State)]
+    state = run.state if isinstance(run, PastRun) else state_now(states, alive=True)
+    return Told(records_of(run.events, RunStarted)[0].name, state, run.events)
 
 
 def state_now(states: Sequence[str], alive: bool) -> str:

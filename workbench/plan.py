@@ -105,6 +105,14 @@ def restored(path: Path, given: Mapping[str, Any]) -> RunPlan:
     where what is handed in is not what the run was made with.
     """
     data = _read(path / FILE)
+    try:
+        return _plan(path, data, given)
+    except (LookupError, TypeError, AttributeError) as error:
+        found = f"plan.json is damaged, or another version's: {type(error).__name__}: {error}"
+        raise ConfigError(f"restore {str(path)!r}", found, "restore it with the version that wrote it") from error
+
+
+def _plan(path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> RunPlan:
     missing = _missing(data, given)
     if missing:
         words = ", ".join(f"{name}=..." for name in missing)
@@ -113,17 +121,17 @@ def restored(path: Path, given: Mapping[str, Any]) -> RunPlan:
     task = given.get("task") or _rebuilt(data["task"])
     _check_task(task, data)
     algo = given.get("algo") or getattr(algos, data["algo"]["name"])(**data["algo"]["fields"])
-    if type(algo).__name__ != data["algo"]["name"]:
-        found = f"the run was made with {data['algo']['name']}"
-        raise ConfigError(f"algo={type(algo).__name__}", found, "hand in that; to train on with another, start a new run")
+    reward = given.get("reward") or task.scorer
+    _check_same("algo", json.loads(json.dumps(saved_algorithm(check_algorithm(algo)))), data["algo"])
+    _check_same("reward", None if reward is task.scorer else reward_name(reward), data["reward"])
     parts = {name: cls(**_tuples(data[name])) for name, cls in _PARTS.items()}
     plan = RunPlan(
         **{name: data[name] for name in _PLAIN},
         **parts,
         devices=DeviceMap.load(given.get("devices") or data["devices"]),
         task=task,
-        algo=check_algorithm(algo),
-        reward=given.get("reward") or task.scorer,
+        algo=algo,
+        reward=reward,
         trackers=None if data["trackers"] is None else tuple(data["trackers"]),
         folder=path.parent,
     )
@@ -133,6 +141,8 @@ def restored(path: Path, given: Mapping[str, Any]) -> RunPlan:
 def _read(path: Path) -> dict[str, Any]:
     try:
         data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(data, dict):
+            raise ValueError(f"it holds {type(data).__name__}, no plan")
     except FileNotFoundError as error:
         found = "there is no plan.json in it" if path.parent.is_dir() else "there is no such folder"
         fix = "give a run's folder, runs/NAME-TIMESTAMP or the link runs/NAME; a run killed before its first step is made anew"
@@ -153,6 +163,19 @@ def _missing(data: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str
     if data["algo"]["fields"] is None and given.get("algo") is None:
         found["algo"] = f"its algorithm {data['algo']['name']!r} is a class of a program"
     return found
+
+
+def _check_same(name: str, found: Any, made: Any) -> None:
+    """Raise ConfigError where what is handed in is not what the run was made with."""
+    if found != made:
+        fix = "hand in the same (knobs turn what may change); to train on with another, start a new run"
+        raise ConfigError(f"Run.restore({name}={_words(found)})", f"the run was made with {_words(made)}", fix)
+
+
+def _words(made: Any) -> str:
+    if not isinstance(made, Mapping):
+        return "the task's scorer" if made is None else str(made)
+    return f"{made['name']}({', '.join(f'{name}={value}' for name, value in (made['fields'] or {}).items())})"
 
 
 def _rebuilt(data: Mapping[str, Any]) -> Task:

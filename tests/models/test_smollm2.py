@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from workbench import manifest
 from workbench.errors import ConfigError, Stopped
-from workbench.models import cache, smollm2
+from workbench.models import smollm2
 from workbench.models.tokenizer import Tokenizer
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -39,7 +40,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 def test_an_ordinary_checkpoint_in_the_cache(folder: Path, told: list[tuple[float, str]]) -> None:
     files = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-    assert {path.name for path in folder.iterdir()} == files | {"chat_template.jinja", cache.MANIFEST}
+    assert {path.name for path in folder.iterdir()} == files | {"chat_template.jinja", manifest.NAME}
     shares = [share for share, _ in told]
     assert shares == sorted(shares)
     assert told[0] == (0.0, "reading smollm2")

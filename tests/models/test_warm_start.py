@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from workbench.errors import ConfigError
-from workbench.models.cache import MANIFEST
+from workbench.manifest import NAME as MANIFEST
 from workbench.models.tiny import Shape
 from workbench.models.warm_start import Recipe, ensure, warm_start
 

@@ -134,3 +134,15 @@ def test_long_values_are_shortened_in_the_middle():
     assert text.startswith("'begin x")
     assert text.endswith("x end'")
     assert shorten("a\nb") == r"'a\nb'"
+
+
+def test_half_a_memory_is_refused():
+    class Half:
+        def __call__(self, prompt, completion, answer):
+            return 0.0
+
+        def state_dict(self):
+            return {}
+
+    with pytest.raises(ConfigError, match="one of state_dict and load_state_dict"):
+        check_reward(Half())

@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 
+import datasets
 import pytest
 
 from workbench.errors import ConfigError
 from workbench.tasks import from_dataset, from_list
-
-datasets = pytest.importorskip("datasets")
 
 ROWS = [{"question": f"q{n}", "answer": str(n), "more": [n]} for n in range(20)]
 LISTED = from_list([(row["question"], row["answer"]) for row in ROWS], scorer="exact")

@@ -74,3 +74,24 @@ def test_too_few_to_split() -> None:
     assert [e.text for e in from_list([("a", 1), ("b", 2)], scorer="exact", held_out=0.5).held_out(9)] == ["b"]
     with pytest.raises(ConfigError, match="a share lies between 0 and 1"):
         from_list(PAIRS, scorer="exact", held_out=0)
+
+
+def test_a_task_says_in_a_line_what_it_is():
+    task = from_list([(f"q{n}", str(n)) for n in range(50)], scorer="exact", name="mine")
+    assert repr(task).startswith("Task('mine', ")
+    assert " prompts to train on and " in repr(task)
+    assert repr(task).endswith("scored by exact)")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [({"held_out": "0.2"}, "that is a str"), ({"chat": "yes"}, "that is a str"), ({"system": 3, "chat": True}, "that is a int")],
+)
+def test_arguments_of_the_wrong_kind(changes, match):
+    with pytest.raises(ConfigError, match=match):
+        from_list([("a", "b")] * 9, scorer="exact", **changes)
+
+
+def test_half_a_character_is_named():
+    with pytest.raises(ConfigError, match="half a character"):
+        from_list([("z\ud83d", "1")], scorer="exact")

@@ -16,8 +16,6 @@ from workbench.tasks import from_list, mathematics
 from workbench.tasks.mathematics import Verifier
 from workbench.tasks.scorers import scorer_named
 
-pytest.importorskip("math_verify")
-
 HANGS = "so it is $\\boxed{9^{9^{9^9}}}$"
 
 

@@ -68,7 +68,8 @@ def test_a_file_that_has_changed_is_not_taken_for_the_old_one(file: Path) -> Non
 
 
 def test_a_data_set_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", file.parent.parent / f"{file.parent.name}-cache")
     task = from_dataset(str(file.parent), prompt="q", answer="a", scorer="exact", held_out=0.3)
     again = rebuild(through_json(task))

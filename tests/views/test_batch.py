@@ -59,7 +59,8 @@ def test_a_group_without_variance_is_marked_and_explained(batch: Batch) -> None:
 
 def test_many_groups_are_cut_and_the_rest_is_announced(batch: Batch) -> None:
     table = BatchTable(batch, groups=1)
-    assert table.text.endswith("1 more groups; BatchTable(batch, groups=2) shows all")
+    assert table.text.endswith("1 more groups; run.batch.show(groups=2) shows all")
+    assert table.show(groups=2).text.count("sort") == 2
     assert "98" not in table.html.split("1 more groups")[0].split("sort 312=")[1]
 
 

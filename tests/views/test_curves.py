@@ -135,10 +135,10 @@ def test_a_closed_run_is_heard_no_more(play: Play) -> None:
     log = play(3, finish=True)
     widget = Watch(log)
     log.emit(State("closed"))
-    until(lambda: widget.head["state"] == "closed")
+    until(lambda: widget.state == "closed")
     assert log._listeners == []
     assert widget.comm is not None  # the picture stays
-    assert Watch(log).head["state"] == "closed"
+    assert Watch(log).head["state"] == "finished"  # people are told how training ended
     assert log._listeners == []
 
 

@@ -43,7 +43,7 @@ class Page:
     def __init__(self, page: Any, run: Steered, background: str) -> None:
         self.page, self.run, self.panel = page, run, Panel(run, run.log)
         page.evaluate(HOST, [self.panel._esm, self.panel._css, self.state, background])
-        page.wait_for_selector('[data-wb-view="panel"][data-ready="1"]')
+        page.wait_for_selector('[data-wb-view="knobs"][data-ready="1"]')
 
     @property
     def state(self) -> dict[str, Any]:

@@ -31,6 +31,9 @@ class TokenTerms:
     def __post_init__(self) -> None:
         check_same_shape(self)
 
+    def __getattr__(self, name: str) -> Tensor:
+        raise AttributeError(f"the tokens have no {name!r}; they have {', '.join(f.name for f in fields(self))}")
+
 
 @dataclass(frozen=True)
 class LossStats:

@@ -185,7 +185,6 @@ class _Client(PapermillNotebookClient):
                 info = self.wait_for_reply(self.kc.kernel_info())
                 self.nb.metadata["language_info"] = info["content"]["language_info"]
                 self.papermill_execute_cells()
-                self.set_widgets_metadata()
         except RuntimeError as error:
             if self.guard.group:
                 raise
@@ -231,6 +230,9 @@ class _Client(PapermillNotebookClient):
 
     def process_message(self, *args: Any, **kwargs: Any) -> NotebookNode | None:
         output = super().process_message(*args, **kwargs)
+        if output and "text/html" in output.get("data", {}):
+            # No kernel will stand behind the view: a front end that prefers it would show nothing in place of its static twin.
+            output["data"].pop("application/vnd.jupyter.widget-view+json", None)
         if output and output.output_type == "stream":
             self.screen.stream(output.name, output.text)
         return output

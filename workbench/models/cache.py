@@ -5,8 +5,6 @@ it is whole. Two processes at once both make it, and the first one's stays.
 """
 
 import errno
-import hashlib
-import json
 import os
 import shutil
 import tempfile
@@ -17,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError
+from workbench.manifest import damage, write
 
-MANIFEST = "manifest.json"
 STALE_SECONDS = 24 * 3600.0  # a temporary folder this old belongs to a process that was killed
 
 Make = Callable[[Path], dict[str, Any]]
@@ -44,7 +42,7 @@ def kept(name: str, make: Make, say: Say) -> Path:
         say(0.0, text)
     temporary = _temporary(folder)
     try:
-        _write_manifest(temporary, make(temporary))
+        write(temporary, make(temporary))
         _publish(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -59,32 +57,6 @@ def cache_folder() -> Path:
         return Path(own).expanduser()
     shared = os.environ.get("XDG_CACHE_HOME")
     return (Path(shared) if shared else Path.home() / ".cache") / "rl-workbench"
-
-
-def damage(folder: Path) -> str | None:
-    """What is wrong with a cache entry, or None where every file is as it was written."""
-    try:
-        files = json.loads((folder / MANIFEST).read_text())["files"]
-        for name, digest in files.items():
-            if sha256(folder / name) != digest:
-                return f"{name} is not as it was written"
-    except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        return f"{MANIFEST} can't be read: {error}"
-    return None
-
-
-def sha256(path: Path) -> str:
-    """64 hex digits of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _write_manifest(folder: Path, facts: dict[str, Any]) -> None:
-    """The list of files, and ``facts``; the last file that is written."""
-    files = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-    (folder / MANIFEST).write_text(json.dumps({"files": files, **facts}, indent=2) + "\n")
 
 
 def _temporary(folder: Path) -> Path:

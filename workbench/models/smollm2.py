@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
+from workbench.manifest import sha256
 from workbench.models import cache
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def find() -> Path:
 def ensure(say: cache.Say) -> Path:
     """The checkpoint folder: from the cache, or converted now (some seconds; 270 MB). ``say(share, note)`` follows it."""
     source = find()
-    key = f"{cache.sha256(source)[:8]}{cache.sha256(Path(__file__))[:8]}"  # the weights, and how they are converted
+    key = f"{sha256(source)[:8]}{sha256(Path(__file__))[:8]}"  # the weights, and how they are converted
     return cache.kept(f"smollm2-{key}", lambda folder: _convert(source, folder, say), say)
 
 

@@ -27,6 +27,9 @@ def check_reward(fn: object) -> Reward:
         raise ConfigError(f"reward {name}", "that is a class", f"give a function, or an object: {name}(...)")
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise ConfigError(f"reward {name}", "it uses yield, so a call gives a generator and no number", f"use return: {_SHAPE}")
+    if hasattr(fn, "state_dict") != hasattr(fn, "load_state_dict"):
+        found = "it has one of state_dict and load_state_dict, so its memory can't go into a checkpoint and back"
+        raise ConfigError(f"reward {name}", found, "give it both, or neither")
     try:
         signature = inspect.signature(fn)
     except ValueError:  # some built-ins have none

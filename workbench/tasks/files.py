@@ -1,12 +1,12 @@
 """A file of prompts and answers as a task: JSON lines, a JSON list, or Parquet."""
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError
+from workbench.manifest import sha256
 from workbench.tasks.messages import Chat
 from workbench.tasks.prompts import HELD_OUT_SHARE
 from workbench.tasks.rows import Row, Wanted, check_columns, chosen, origin_of, pick, task_of
@@ -38,15 +38,9 @@ def from_file(
     rows = list(_rows(file, (prompt, answer)))
     if not rows:
         raise ConfigError(f"from_file({str(path)!r})", "the file has no rows", "give one with prompts and answers")
-    arguments: dict[str, Any] = {"path": str(file), "sha256": sha256_of(file), "prompt": prompt, "answer": answer, "system": system}
+    arguments: dict[str, Any] = {"path": str(file), "sha256": sha256(file), "prompt": prompt, "answer": answer, "system": system}
     arguments |= {"chat": chat, "held_out": held_out, "name": title}
     return task_of(rows, wanted, origin=origin_of("from_file", wanted.scorer, arguments))
-
-
-def sha256_of(file: Path) -> str:
-    """The hash of a file's bytes, in hexadecimal."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _rows(file: Path, columns: tuple[str, str]) -> Iterator[Row]:

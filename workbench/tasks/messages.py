@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, check_kind
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 EXAMPLE = '[{"role": "user", "content": "..."}]'
@@ -64,7 +64,7 @@ def read_prompt(value: Any, place: str) -> PromptText:
     if isinstance(value, Conversation):
         value = value.messages
     if isinstance(value, str) and value:
-        return value
+        return _encodable(value, place)
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence) or not value:
         raise ConfigError(place, f"its prompt is {value!r}", f"a prompt is a text that is not empty, or messages: {EXAMPLE}")
     messages = tuple(_message(item, f"{place}, message {number}") for number, item in enumerate(value))
@@ -92,7 +92,16 @@ def _message(value: Any, place: str) -> Message:
         raise ConfigError(
             place, f"its content is a {type(content).__name__}", "a content is one text; images and other parts are not supported"
         )
-    return Message(role, content)
+    return Message(role, _encodable(content, place))
+
+
+def _encodable(text: str, place: str) -> str:
+    """``text``, if it is one: JSON can hold half of a character that is written as two."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(place, f"its text holds {text[error.start]!r}, which is half a character", "write the file again") from error
+    return text
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,9 @@ class Chat:
     system: str | None = None
 
     def __post_init__(self) -> None:
+        check_kind("chat", self.on, bool, "True or False")
+        if self.system is not None:
+            check_kind("system", self.system, str, "a text for the system message")
         if self.system == "":
             raise ConfigError("system=''", "an empty system message says nothing, but chat templates write it", "leave system out")
 

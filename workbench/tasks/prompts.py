@@ -45,6 +45,9 @@ class Drawn:
     name: str
     draw: Callable[[random.Random], tuple[str, Any]]
 
+    def __str__(self) -> str:
+        return "prompts drawn as they are wanted"
+
     def train(self, seed: int, position: int) -> Pair:
         return self._draw(f"train {seed} {position}", held_out=False)
 
@@ -72,6 +75,9 @@ class Listed:
     training: tuple[Pair, ...]
     kept: tuple[Pair, ...]
 
+    def __str__(self) -> str:
+        return f"{len(self.training)} prompts to train on and {len(self.kept)} held out"
+
     def train(self, seed: int, position: int) -> Pair:
         epoch, place = divmod(position, len(self.training))
         return self.training[_order(len(self.training), seed, epoch)[place]]
@@ -86,6 +92,9 @@ class Put:
 
     prompts: Prompts
     chat: Chat
+
+    def __str__(self) -> str:
+        return f"{self.prompts}{', through the chat template' if self.chat.on else ''}"
 
     def train(self, seed: int, position: int) -> Pair:
         prompt, answer = self.prompts.train(seed, position)

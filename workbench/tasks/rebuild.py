@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from workbench.errors import ConfigError
-from workbench.tasks.files import from_file, sha256_of
+from workbench.manifest import sha256
+from workbench.tasks.files import from_file
 from workbench.tasks.gym import reasoning_gym
 from workbench.tasks.hub import from_dataset
 from workbench.tasks.letters import sorting
@@ -32,11 +33,11 @@ def _scorer(plain: str | dict[str, str]) -> dict[str, Scorer | str]:
     return {"scorer": plain if isinstance(plain, str) else regex(plain["regex"])}
 
 
-def _check_unchanged(path: str, sha256: str) -> None:
+def _check_unchanged(path: str, digest: str) -> None:
     """The file is the one that the task was made of."""
     asked = f"rebuild the task of {path!r}"
     if not Path(path).is_file():
         raise ConfigError(asked, "the file is no longer there", "put it back, or make the task anew and give it: task=...")
-    if sha256_of(Path(path)) != sha256:
-        found = f"the file has changed since: its SHA-256 was {sha256[:12]}..."
+    if sha256(Path(path)) != digest:
+        found = f"the file has changed since: its SHA-256 was {digest[:12]}..."
         raise ConfigError(asked, found, "put the old file back; to train on other data, start a new run")

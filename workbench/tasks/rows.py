@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, check_kind
 from workbench.tasks.messages import Chat, PromptText, read_prompt, split_key
 from workbench.tasks.prompts import Listed, Pair, Put, is_held_out
 from workbench.tasks.scorers import NUMBER, SCORERS, Regex, scorer_name, scorer_named
@@ -31,6 +31,7 @@ class Wanted:
     chat: Chat
 
     def __post_init__(self) -> None:
+        check_kind("held_out", self.held_out, float, "a share such as 0.2")
         if not 0 < self.held_out < 1:
             raise ConfigError(f"held_out={self.held_out}", "a share lies between 0 and 1", "write 0.2 to keep a fifth from training")
 

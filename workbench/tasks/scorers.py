@@ -26,7 +26,7 @@ def numeric(prompt: Any, completion: str, answer: Any) -> float:
     if not found:
         return 0.0
     said, right = _number(found[-1]), _number(str(answer))
-    return float(abs(said - right) <= 1e-6 * abs(right))
+    return float(said == right or abs(said - right) <= 1e-6 * abs(right) < float("inf"))
 
 
 SCORERS: dict[str, "Scorer"] = {"exact": exact, "numeric": numeric, "math": math}

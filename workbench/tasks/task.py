@@ -46,7 +46,7 @@ class Origin:
     arguments: dict[str, Any]  # JSON values alone
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task:
     """Prompts and what their answers are worth. Made by ``sorting``, ``reasoning_gym``, ``from_list``, ``from_file`` or
     ``from_dataset``, or by hand.
@@ -73,6 +73,10 @@ class Task:
                 "a temperature is 0 (greedy) or above",
                 "write 0 or 1",
             )
+
+    def __repr__(self) -> str:
+        named = getattr(self.scorer, "__name__", type(self.scorer).__name__)
+        return f"Task({self.name!r}, {self.prompts}, scored by {named})"
 
     def train(self, seed: int, start: int, count: int) -> list[Example]:
         """Training prompts ``start .. start + count - 1`` of the order that ``seed`` fixes.

@@ -66,6 +66,10 @@ class BatchTable:
             response[row, len(prompt) : end] = True
         return BatchTensors(ids, response, logp, torch.tensor(batch.rewards).view(groups), torch.tensor(batch.advantages).view(groups))
 
+    def show(self, groups: int, characters: int = 160) -> "BatchTable":
+        """The same table with more groups, or longer texts: ``run.batch.show(groups=24)``."""
+        return BatchTable(self.batch, groups, characters)
+
     @property
     def html(self) -> str:
         """The table, in the colours of the page around it."""
@@ -85,7 +89,7 @@ class BatchTable:
         lines = [self._heading]
         for group in self._shown:
             prompt = self.batch.prompts[group]
-            lines += ["", f"{shorten(visible(prompt.text), self.characters)}   {self._words(group)}"]
+            lines += ["", f"{shorten(visible(prompt.question), self.characters)}   {self._words(group)}"]
             rows = [
                 (*self._numbers(row), shorten(visible(self.batch.completions[row].text), self.characters) or "(empty)")
                 for row in self._rows(group)
@@ -116,7 +120,7 @@ class BatchTable:
     @property
     def _left_out(self) -> str:
         hidden = len(self.batch.prompts) - len(self._shown)
-        return f"{hidden} more groups; BatchTable(batch, groups={len(self.batch.prompts)}) shows all" if hidden else ""
+        return f"{hidden} more groups; run.batch.show(groups={len(self.batch.prompts)}) shows all" if hidden else ""
 
     def _rows(self, group: int) -> range:
         return range(group * self.batch.group_size, (group + 1) * self.batch.group_size)
@@ -145,7 +149,7 @@ class BatchTable:
     def _group_html(self, group: int) -> str:
         flat = bool(self.batch.rewards) and not self._varies(group)
         rows = "".join(self._row_html(row) for row in self._rows(group))
-        prompt = html_text(self.batch.prompts[group].text, self.characters)
+        prompt = html_text(self.batch.prompts[group].question, self.characters)
         mark = ' title="every completion has the same reward: no gradient from this group"' if flat else ""
         style = f"{_CELL}text-align:left;border-top:1px solid rgba(128,138,150,0.3);padding-top:6px"
         return (

@@ -216,10 +216,17 @@ def _outcome(rows: Sequence[RunRow]) -> Section:
             "held-out reward before": before,
             "held-out reward after": after,
             "gain": gain,
+            "held-out answers": lambda row: _how(row.curve.held_out),
             f"reward, last {LAST} steps": lambda row: number(row.reward),
             f"KL to reference, last {LAST} steps": lambda row: number(row.kl),
         },
     )
+
+
+def _how(scores: Sequence[HeldOut]) -> str:
+    if not scores:
+        return NOTHING
+    return f"at temperature {scores[-1].temperature:g}" if scores[-1].temperature else "greedily"
 
 
 def _score(row: RunRow, at: int, value: float | None) -> str:

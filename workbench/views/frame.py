@@ -62,7 +62,7 @@ def frame(history: History) -> Frame:
     algo = str(started.algo.get("name", "")) if started else ""
     model = started.model if started else ""
     return Frame(
-        state=history.state.state,
+        state=history.shown,
         title=started.name if started else "run",
         subtitle=" · ".join(part for part in (algo, Path(model).name if model.startswith("/") else model) if part),
         count=_count(history),
@@ -103,7 +103,7 @@ def _status(history: History) -> str:
         title = _WAITS.get(progress.what, progress.what)
         note = f": {progress.note}" if progress.note and progress.note != title else ""
         return f"{title}{amount}{note}"
-    state = history.state.state
+    state = history.shown
     if state == "running" and history.phases:
         return f"step {history.step + 1}: " + ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in history.phases)
     if state == "running":

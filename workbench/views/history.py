@@ -10,6 +10,7 @@ from workbench.records import HeldOut, Knob, Notice, Phase, Progress, Restored, 
 from workbench.views.marks import Turn, add
 
 LIVE = ("starting", "running")
+ENDS = ("finished", "stopped", "failed")
 TURNS = 40  # of knobs, the latest; more would be a hatching
 POINTS = 200  # a panel is some 250 pixels wide: more points can't be seen
 _TOPS = ("completion_tokens_max", "logprob_diff_max")  # in a bucket these keep their maximum, all others their mean
@@ -98,6 +99,7 @@ class History:
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.started: RunStarted | None = None
         self.state = State("new")
+        self.ended = ""  # how training ended, where it did
         self.failed_in = ""  # the error, kept when the run is closed after it; gone when the run goes on
         self.series = Series()
         self.recent: deque[Step] = deque(maxlen=20)
@@ -164,7 +166,14 @@ class History:
         self._waits.clear()
         self.phases.clear()
 
+    @property
+    def shown(self) -> str:
+        """The state for people: of a closed run how training ended; that the memory was given back says less."""
+        return self.ended if self.state.state == "closed" and self.ended else self.state.state
+
     def _set_state(self, record: State) -> None:
+        if record.state != "closed":
+            self.ended = record.state if record.state in ENDS else ""
         self.state = record
         if record.state in LIVE:
             self.failed_in = ""

@@ -92,7 +92,7 @@ class RowView {
 }
 
 function layout(el, press) {
-  const root = rooted(el, "panel", "Knobs of the run");
+  const root = rooted(el, "knobs", "Knobs of the run");
   const top = element(root, "div", "wb-top");
   const parts = { root, buttons: {} };
   parts.state = element(top, "span", "wb-state");

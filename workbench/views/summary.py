@@ -15,6 +15,8 @@ from workbench.views.report import CHANGES, Report, figure, report
 from workbench.views.tables import Table, as_html, as_text
 from workbench.views.text import duration, number, size
 
+CUT = 0.5  # of all completions: worth a word
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -95,6 +97,9 @@ def _learning(steps: Sequence[Step]) -> Table:
     rows = [("groups without variance", f"{flat} of {groups}", "their completions scored alike")] if flat else []
     if skipped:
         rows.append(("steps skipped", f"{skipped} of {len(steps)}", "too hard, or too easy?"))
+    cut = mean([step.truncated_fraction for step in steps])
+    if cut > CUT:
+        rows.append(("completions cut at max_tokens", f"{100 * cut:.0f} %", "an answer that isn't finished can't be right"))
     rounds = mean([step.rounds for step in steps])
     if rounds > 1:
         rows.append(("rounds of sampling", number(rounds), "a step, for groups with a variance"))
