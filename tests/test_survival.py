@@ -222,8 +222,7 @@ def test_evaluate_after_stop(rested: Run) -> None:
 
 def test_a_checkpoint_from_a_cell_and_the_save_at_a_rest_take_turns(rested: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     flush = checkpoint._flush
-    for name in ("_flush", "_flush_folder"):
-        monkeypatch.setattr(checkpoint, name, lambda path: (time.sleep(0.05), flush(path)))
+    monkeypatch.setattr(checkpoint, "_flush", lambda path: (time.sleep(0.05), flush(path)))
     for rest in (rested.stop, lambda: rested.pause(wait=False)):
         done = len(rested.steps)
         rested.start(1000)
