@@ -79,7 +79,7 @@ def test_the_second_lesson_trains_by_code_of_its_own_and_goes_on_after_a_loss(tm
     assert {"image/png", "text/html", "text/plain"} <= kinds(cells["wb.compare(rloo, own)"])
     ranks = wb.Run.load(tmp_path / "runs" / "own-task-ranks")
     assert (ranks.state, [step.step for step in ranks.steps]) == ("finished", list(range(1, 11)))
-    assert [(knob.name, knob.old, knob.new) for knob in ranks.knobs] == [("learning_rate", 2e-3, 1e-3)]
+    assert [(knob.name, knob.old, knob.new) for knob in ranks.turned] == [("learning_rate", 2e-3, 1e-3)]
     assert [score.step for score in ranks.held_out] == [0, 10]
     assert "restored" in [event.kind for event in ranks.events]
 

@@ -26,7 +26,7 @@ class Bars:
     def show(self, event: Event) -> None:
         """Draw ``event`` if it is progress."""
         record = event.record if event.kind == "progress" else None
-        if not isinstance(record, Progress) or (record.what == "steps" and not record.done):
+        if not isinstance(record, Progress) or (record.what == "steps" and not record.note):
             return  # the bar of the steps comes with the first
         if (record.what, record.total) == self._finished and record.done >= record.total:
             return  # an afterword
