@@ -120,7 +120,7 @@ def test_a_slider_that_is_let_go_sends_one_tidy_value(show: Callable[..., Page],
     assert shown.slider("learning_rate").get_attribute("aria-valuetext") == "2e-4"
     assert shown.note("learning_rate") == "at the next step; now 1e-4"
     assert shown.page.locator('[data-knob="learning_rate"] i').is_visible()
-    assert shown.page.locator(".wb-panel").get_attribute("data-theme") == ("dark" if dark else "light")
+    assert shown.page.locator(".wb-knobs").get_attribute("data-theme") == ("dark" if dark else "light")
     shown.shoot(f"pending-{'dark' if dark else 'light'}")
 
 
@@ -153,7 +153,7 @@ def test_any_number_can_be_typed(show: Callable[..., Page]) -> None:
 
 def test_what_is_refused_goes_back_and_says_why(show: Callable[..., Page]) -> None:
     shown = show()
-    height = shown.page.locator(".wb-panel").bounding_box()["height"]
+    height = shown.page.locator(".wb-knobs").bounding_box()["height"]
     for key, text, reason in [("clip", "1.5", "between 0 and 1"), ("group_size", "1", "against itself"), ("kl", "lots", "finite number")]:
         before = shown.box(key).input_value()
         shown.box(key).fill(text)
@@ -162,7 +162,7 @@ def test_what_is_refused_goes_back_and_says_why(show: Callable[..., Page]) -> No
         assert reason in shown.foot.text_content()
         assert shown.box(key).input_value() == before
     shown.shoot("refused")
-    assert shown.page.locator(".wb-panel").bounding_box()["height"] == height
+    assert shown.page.locator(".wb-knobs").bounding_box()["height"] == height
     shown.box("kl").fill("0.02")
     shown.box("kl").press("Enter")
     shown.pass_on()

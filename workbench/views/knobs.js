@@ -105,7 +105,7 @@ function layout(el, press) {
     say(button, name);
     button.addEventListener("click", () => press(call));
   }
-  parts.knobs = element(root, "div", "wb-knobs");
+  parts.knobs = element(root, "div", "wb-rows");
   parts.foot = element(root, "div", "wb-foot");
   parts.foot.setAttribute("role", "status");
   return parts;
