@@ -15,7 +15,7 @@ from workbench.records import Answers, HeldOut, Knob, Restored, RunStarted, Stat
 from workbench.views.answers import Said
 from workbench.views.compare import RunComparison, Told, compare_runs
 from workbench.views.figure import DPI, WIDTH_IN
-from workbench.views.palette import PAPER
+from workbench.palette import PAPER
 from workbench.views.runs_palette import run_colour, run_dash
 from workbench.views.settings import Setting, plain
 

@@ -12,7 +12,7 @@ from PIL import Image
 from workbench.events import EventLog
 from workbench.records import Knob, Samples, State
 from workbench.views.figure import DPI, HEIGHT_IN, WIDTH_IN
-from workbench.views.palette import LIGHT
+from workbench.palette import LIGHT
 from workbench.views.report import report
 
 Play = Callable[..., EventLog]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from html import escape
 
 from workbench.records import Answers
-from workbench.views.palette import tint
+from workbench.palette import tint
 from workbench.views.runs_palette import run_colour
 from workbench.views.text import NOTHING, columns, html_text, number, shorten, visible
 

@@ -15,7 +15,7 @@ from workbench.records import PHASES, Answers, HeldOut, Knob, Step, mean, percen
 from workbench.views.answers import AnswerRow, answer_rows, answers_html, answers_text
 from workbench.views.compare_table import Head, Section, table_html, table_text
 from workbench.views.history import History
-from workbench.views.palette import PAPER
+from workbench.palette import PAPER
 from workbench.views.settings import Setting, differing, plain, settings_of
 from workbench.views.text import NOTHING, duration, number
 

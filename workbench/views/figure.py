@@ -4,7 +4,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from workbench.views.chart import Chart, Panel
-from workbench.views.palette import GRID, INK, LIGHT, MUTED, PAPER
+from workbench.palette import GRID, INK, LIGHT, MUTED, PAPER
 from workbench.views.scales import Axis
 from workbench.views.text import number
 

@@ -15,7 +15,7 @@ import anywidget
 import traitlets
 
 from workbench.events import Event, EventLog
-from workbench.views.palette import DARK, LIGHT
+from workbench.palette import DARK, LIGHT
 
 SECONDS_BETWEEN_UPDATES = 0.25
 OVER = ("finished", "stopped", "failed", "interrupted", "closed")

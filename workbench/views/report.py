@@ -12,7 +12,7 @@ from workbench.views.figure import png
 from workbench.views.frame import Fact, Frame, Sample, frame
 from workbench.views.history import History
 from workbench.views.marks import Mark, when
-from workbench.views.palette import PAPER, tint
+from workbench.palette import PAPER, tint
 from workbench.views.text import columns, number, shorten, spark
 
 # Only inline styles: JupyterLab takes <style> out of an untrusted notebook. Colours are translucent or inherited, so that

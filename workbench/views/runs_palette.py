@@ -3,7 +3,7 @@
 In a comparison a colour means a run; nothing in it is coloured by role.
 """
 
-from workbench.views.palette import LIGHT
+from workbench.palette import LIGHT
 
 _ORDER = ("rollout", "update_actor", "reference", "values", "reward", "advantages")
 _DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)))

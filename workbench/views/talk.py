@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.batch import Completion
-from workbench.views.palette import tint
+from workbench.palette import tint
 from workbench.views.text import html_text, visible
 
 Answer = str | Completion | Sequence[str | Completion]

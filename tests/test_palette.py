@@ -7,7 +7,7 @@ import pytest
 
 from workbench.records import PHASES
 from workbench.roles import Role
-from workbench.views.palette import DARK, INK, LIGHT, MUTED, PAPER, ROLE_COLOUR, tint
+from workbench.palette import DARK, INK, LIGHT, MUTED, PAPER, ROLE_COLOUR, tint
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.
 VISION = {
