@@ -60,11 +60,14 @@ class Topology:
         return parse(text, name)
 
     @classmethod
-    def preset(cls, name: str) -> "Topology":
-        """A known machine: "dgx-a100", "2xhgx-h100". See ``workbench.topology.presets``."""
+    def preset(cls, name: str, network_gb_per_s: float | None = None) -> "Topology":
+        """A known machine ("dgx-a100"), or several of one kind over a network ("2xhgx-h100"). See ``workbench.topology.presets``.
+
+        ``network_gb_per_s``: GB/s a GPU between nodes, one direction; left out, what the machine's own network cards give.
+        """
         from workbench.topology.presets import preset
 
-        return preset(name)
+        return preset(name, network_gb_per_s)
 
     @classmethod
     def detect(cls) -> "Topology":
