@@ -1,100 +1,81 @@
-"""Which role runs where. A map may say more than this version can run: ``check_runnable`` tells, before a run is made of it."""
+"""Which role runs where: one model behind YAML, JSON, Python and compact strings.
 
-import re
-from dataclasses import dataclass
+A map may say what no machine or no version can obey: ``check`` tells, with a fix for each. ``on`` draws it on a machine.
+"""
+
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
 
 from workbench.errors import ConfigError
-from workbench.mapping.placement import Placement, parse, read
+from workbench.findings import Finding
+from workbench.mapping.placement import Placement
+from workbench.mapping.resolve import Resolved, name_device, resolve
+from workbench.mapping.source import Source, read_file, read_text
 from workbench.roles import Role
+from workbench.topology import Topology
 
-ONE = "every model shares one device in this version; roles on their own GPU groups come with the Ray runtime"
+if TYPE_CHECKING:
+    from workbench.mapping.on_machine import OnMachine
+    from workbench.mapping.shapes import ModelShape
+
+DEFAULTS = {Role.REFERENCE: Placement(share="actor"), Role.REWARD: Placement(devices=("cpu",))}
 
 
-@dataclass(frozen=True)
-class DeviceMap:
-    """Role -> devices, each as a compact string: "cpu", "0", "0-3", "0,2", "0-3 fsdp", "0-1 tp2", "share:actor".
+class DeviceMap(BaseModel):
+    """Role -> devices, each as a compact string: "cpu", "0", "0-3", "0,2", "0-3 fsdp", "0-1 tp2", "node1:0-3", "share:actor", "http://host:8080".
 
-    ``DeviceMap()`` is everything on the CPU, ``DeviceMap(actor="0")`` everything on the first GPU. ``rollout`` left out: on the actor's
-    devices. ``reference="share:actor"``: the actor with its adapter off. ``reward="cpu"``: functions in the driver's process.
-    ``critic`` left out: none. Raises ConfigError on what no version could obey; see ``check_runnable`` for what this one can.
+    ``DeviceMap()`` is everything on the CPU, ``DeviceMap(actor="0")`` everything on the first GPU. A role may also be a mapping with the keys
+    of a map's file (docs/maps.md). ``rollout`` left out: on the actor's devices. ``reference="share:actor"``: the actor with its adapter
+    off. ``reward="cpu"``: functions in the driver's process. ``critic`` left out: none. Raises ConfigError on what is no map; what a
+    map can't do ``check`` tells.
     """
 
-    actor: str = "cpu"
-    rollout: str = ""
-    reference: str = "share:actor"
-    reward: str = "cpu"
-    critic: str = ""
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    def __post_init__(self) -> None:
-        written = {role: str(getattr(self, role)).strip() for role in Role}
-        written[Role.ROLLOUT] = written[Role.ROLLOUT] or written[Role.ACTOR].split(" ")[0]
-        for role, text in written.items():
-            object.__setattr__(self, role, str(parse(text, f"{role}: {text!r}")) if text or role is not Role.CRITIC else "")
-        for role in self.places:
-            self._check(role, f"{role}: {getattr(self, role)!r}")
+    actor: Placement | None = None
+    critic: Placement | None = None
+    rollout: Placement | None = None
+    reference: Placement | None = None
+    reward: Placement | None = None
 
-    @cached_property
-    def places(self) -> dict[Role, Placement]:
-        """Role -> placement, for the roles that the map has."""
-        return {role: parse(text, role) for role in Role if (text := getattr(self, role))}
+    def __init__(self, **roles: Any) -> None:
+        written = {name: value for name, value in roles.items() if value not in (None, "")}
+        ready = {name: value for name, value in written.items() if isinstance(value, Placement)}
+        if len(ready) < len(written):
+            from workbench.mapping.dialect import placements
 
-    def devices_of(self, role: Role) -> tuple[str, ...]:
-        """The devices of ``role``, those of the role it shares with included. Empty where the map has no such role."""
-        place = self.places.get(role, Placement())
-        return self.places[Role(place.share)].devices if place.share else place.devices
+            plain = {name: value.to_dict() if isinstance(value, Placement) else value for name, value in written.items()}
+            ready = {str(role): place for role, place in placements(Source("device map", plain)).items()}
+        super().__init__(**_completed(ready))
 
-    @property
-    def device(self) -> str:
-        """Where the actor is, as torch names the kind: "cpu" or "cuda"."""
-        return "cpu" if self.actor == "cpu" else "cuda"
+    @classmethod
+    def of(cls, source: Source) -> "DeviceMap":
+        """The map that a text or a file says."""
+        from workbench.mapping.dialect import placements
 
-    @property
-    def placement(self) -> dict[str, list[str]]:
-        """Role -> devices, as events and files name them: "cpu:0", "local:3"."""
-        return {str(role): ["cpu:0" if d == "cpu" else f"local:{d}" for d in self.devices_of(role)] for role in self.places}
+        return cls(**{str(role): place for role, place in placements(source).items()})
 
-    def __str__(self) -> str:
-        """A table of the roles."""
-        rows = [("role", "devices", "how"), *((role, str(Placement(self.devices_of(role))), self._how(role)) for role in self.places)]
-        width = max(len(where) for _, where, _ in rows)
-        return "\n".join(f"{role:<9}  {where:<{width}}  {how}".rstrip() for role, where, how in rows)
+    @classmethod
+    def parse(cls, text: str, name: str = "device map") -> "DeviceMap":
+        """The map in YAML or JSON text. Raises ConfigError, with the line."""
+        return cls.of(read_text(text, name, is_json=text.lstrip()[:1] == "{"))
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """The table, as the last line of a notebook's cell."""
-        printer.text(str(self))
-
-    def to_yaml(self) -> str:
-        """The map as a file that ``load`` reads."""
-        return "".join(f"{role}: {place.to_yaml()}\n" for role, place in self.places.items())
-
-    def check_present(self) -> None:
-        """Raise ConfigError where this version can't run the map, or where torch sees no GPU for it."""
-        import torch
-
-        self.check_runnable()
-        if self.device == "cuda" and not torch.cuda.is_available():
-            found = "torch sees no GPU here" + ("" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)")
-            raise ConfigError(f"actor: {self.actor!r}", found, "write 'cpu', or see `workbench doctor`")
-
-    def check_runnable(self) -> None:
-        """Raise ConfigError where one process can't obey the map: this version runs every role in one process, on one device."""
-        if self.critic:
-            raise ConfigError(f"critic: {self.critic!r}", "no algorithm of this version has one", "leave the critic out")
-        if len(self.places[Role.ACTOR].devices) > 1:
-            raise ConfigError(f"actor: {self.actor!r}", ONE, "write 'cpu' or '0'")
-        if self.actor not in ("cpu", "0"):
-            fix = f"start the kernel with CUDA_VISIBLE_DEVICES={self.actor} and write '0'"
-            raise ConfigError(f"actor: {self.actor!r}", "in one process every model is on the first visible GPU", fix)
-        if self.rollout != self.actor:
-            raise ConfigError(f"rollout: {self.rollout!r} beside actor: {self.actor!r}", ONE, f"write rollout={self.actor!r}")
-        if self.reference != "share:actor":
-            found = "the reference is the actor with its adapter off"
-            raise ConfigError(f"reference: {self.reference!r}", found, "write reference='share:actor'")
-        if self.reward != "cpu":
-            raise ConfigError(f"reward: {self.reward!r}", "rewards are functions in this process", "write reward='cpu'")
+    @classmethod
+    def load(cls, source: "str | Path | Mapping[str, Any] | DeviceMap | None") -> "DeviceMap":
+        """A map from what a person writes: devices, a file (YAML or JSON), a mapping, a map, or None for ``auto``."""
+        if source is None or source == "":
+            return cls.auto()
+        if isinstance(source, DeviceMap):
+            return source
+        if isinstance(source, Mapping):
+            return cls.of(Source("device map", source))
+        if isinstance(source, str) and not Path(source).suffix and "/" not in source and not Path(source).exists():
+            return cls(actor=source)
+        return cls.of(read_file(Path(source)))
 
     @classmethod
     def auto(cls) -> "DeviceMap":
@@ -103,57 +84,127 @@ class DeviceMap:
 
         return cls(actor="0" if torch.cuda.is_available() else "cpu")
 
-    @classmethod
-    def load(cls, source: "str | Path | dict[str, Any] | DeviceMap | None") -> "DeviceMap":
-        """A map from what a person writes: devices, a file (YAML or JSON), a mapping, a map, or None for ``auto``."""
-        if source is None or source == "":
-            return cls.auto()
-        if isinstance(source, DeviceMap):
-            return source
-        if isinstance(source, dict):
-            return cls._from_mapping(source, "device map")
-        if isinstance(source, str) and re.fullmatch(r"cpu|\d[\d,-]*", source):
-            return cls(actor=source)
-        return cls._from_file(Path(source))
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """The JSON Schema of a map's file, for editors."""
+        from workbench.mapping.entry import json_schema
 
-    @classmethod
-    def _from_file(cls, path: Path) -> "DeviceMap":
-        import yaml
+        return json_schema()
 
-        asked = f"device map {str(path)!r}"
-        try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(asked, error.strerror or str(error), "give a file that can be read") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(asked, f"no YAML: {' '.join(str(error).split())}", "see recipes/maps/ for examples") from error
-        if not isinstance(data, dict):
-            raise ConfigError(asked, f"holds {type(data).__name__}, not roles", "write lines such as 'actor: {devices: cpu}'")
-        return cls._from_mapping(data, asked)
+    @cached_property
+    def places(self) -> dict[Role, Placement]:
+        """Role -> placement, for the roles that the map has."""
+        return {role: place for role in Role if (place := getattr(self, role)) is not None}
 
-    @classmethod
-    def _from_mapping(cls, data: dict[str, Any], asked: str) -> "DeviceMap":
-        return cls(**{str(Role.read(str(name))): str(read(value, f"{asked}, {name}")) for name, value in data.items()})
+    def devices_of(self, role: Role) -> tuple[str, ...]:
+        """The devices of ``role``, those of the role it shares with included. Empty where the map has no such role, and for a service."""
+        place = self.places.get(role, Placement())
+        host = self.places.get(Role(place.share)) if place.share in list(Role) else None
+        return host.devices if host else place.devices
 
-    def _check(self, role: Role, asked: str) -> None:
-        """Refuse what no version could obey."""
-        place, own = self.places[role], role in (Role.ACTOR, Role.ROLLOUT, Role.REWARD)
-        if place.share and (own or place.share != Role.ACTOR):
-            found = f"the {role} has a model of its own" if own else "only the actor's model can be shared"
-            raise ConfigError(asked, found, "name its devices" if own else f"write {role}='share:actor'")
-        if place.layout == "fsdp" and role is Role.ROLLOUT:
-            raise ConfigError(asked, "the engine splits a model by tensor parallelism", f"write '{asked.split()[1][1:]}', or tp2 after it")
-        mine, actors = self.devices_of(role), self.devices_of(Role.ACTOR)
-        if role in (Role.ROLLOUT, Role.CRITIC) and mine != actors and set(mine) & set(actors):
-            found = f"both have device {', '.join(d for d in mine if d in actors)}, and not the same ones beside"
-            fix = f"give them the same devices, {str(Placement(actors))!r}, or ones apart"
-            raise ConfigError(f"{asked} beside actor: {self.actor!r}", found, fix)
+    @property
+    def device(self) -> str:
+        """Where the actor is, as torch names the kind: "cpu" or "cuda"."""
+        return "cpu" if self.actor is None or self.actor.on_cpu else "cuda"
+
+    @property
+    def placement(self) -> dict[str, list[str]]:
+        """Role -> devices, as events and files name them: "cpu:0", "local:3"."""
+        return {str(role): [name_device(device, None) for device in self.devices_of(role)] for role in self.places}
+
+    def resolve(self, topology: Topology | None = None, *, lora: bool = True, shape: "ModelShape | None" = None) -> dict[Role, Resolved]:
+        """Role -> devices by name, sizes, and how the engine gets its weights. ``shape``: of the model, for whether a second copy fits."""
+        return resolve(self, topology, lora=lora, shape=shape)
+
+    def check(self, topology: Topology | None = None, **asked: Any) -> tuple[Finding, ...]:
+        """Everything that is wrong with the map, unwise or worth knowing, the gravest first; without a topology what needs none.
+
+        ``asked``: fields of ``workbench.mapping.checks.Question``: algo="ppo", shape=..., batch=..., lora=..., host=..., probe=True.
+        """
+        from workbench.mapping.checks import Question, check
+
+        return check(Question(self, topology, **asked))
+
+    def on(self, topology: Topology, **asked: Any) -> "OnMachine":
+        """The map on a machine: as the last line of a cell, a drawing with roles on GPUs, and the findings. ``asked``: as for ``check``."""
+        from workbench.mapping.on_machine import OnMachine
+
+        return OnMachine.of(self, topology, **asked)
+
+    def apply(self, finding: Finding) -> "DeviceMap":
+        """The map with the patch of ``finding``. Raises ConfigError where it has none."""
+        if finding.fix.patch is None:
+            raise ConfigError(f"apply({finding.code})", "it has no patch", finding.fix.text)
+        changed = {str(role): place for role, place in self.places.items()} | dict(finding.fix.patch)
+        if "rollout" not in finding.fix.patch and "actor" in finding.fix.patch and self.rollout == _engine_beside(self.actor):
+            changed["rollout"] = None  # it follows the actor, as where it was left out
+        return DeviceMap(**changed)
+
+    def __str__(self) -> str:
+        """A table of the roles."""
+        rows = [("role", "devices", "how"), *((str(role), self._where(role), self._how(role)) for role in self.places)]
+        width = max(len(where) for _, where, _ in rows)
+        return "\n".join(f"{role:<9}  {where:<{width}}  {how}".rstrip() for role, where, how in rows)
+
+    __repr__ = __str__
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The table, as the last line of a notebook's cell."""
+        printer.text(str(self))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The map as plain values that ``load`` reads."""
+        return {str(role): place.to_dict() for role, place in self.places.items()}
+
+    def to_yaml(self) -> str:
+        """The map as a file that ``load`` reads."""
+        return "".join(f"{role}: {flow(place)}\n" for role, place in self.to_dict().items())
+
+    def check_present(self) -> None:
+        """Raise ConfigError where this version can't run the map, or where torch sees no GPU for it."""
+        from workbench.mapping.runnable import check_present
+
+        check_present(self)
+
+    def check_runnable(self) -> None:
+        """Raise ConfigError where one process can't obey the map: this version runs every role in one process, on one device."""
+        from workbench.mapping.runnable import check_runnable
+
+        check_runnable(self)
+
+    def _where(self, role: Role) -> str:
+        place = self.places[role]
+        return place.url or str(Placement(devices=self.devices_of(role)))
 
     def _how(self, role: Role) -> str:
         """What a reader wants to know beside the devices."""
-        place = self.places[role]
+        place, actors = self.places[role], self.devices_of(Role.ACTOR)
         if place.share:
             return f"shares the {place.share}'s model"
-        layout = f"{len(place.devices) // place.tp} x tp{place.tp}" if place.tp > 1 else place.layout
-        turns = role is Role.ROLLOUT and place.devices == self.devices_of(Role.ACTOR)
-        return ", ".join([layout] * (len(place.devices) > 1) + ["takes turns with the actor"] * turns)
+        layout = f"{place.copies} x tp{place.tp}" if place.tp > 1 else place.layout
+        turns = role is Role.ROLLOUT and place.devices == actors
+        rest = {key: value for key, value in place.to_dict().items() if key not in ("devices", "layout", "tp", "dp", "url")}
+        said = [key.replace("_", " ") if value is True else f"{key} {value}" for key, value in rest.items()]
+        return ", ".join([layout] * (len(place.devices) > 1) + ["takes turns with the actor"] * turns + said)
+
+
+def flow(value: Any) -> str:
+    """A value as YAML in one line."""
+    import yaml
+
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _engine_beside(actor: Placement | None) -> Placement | None:
+    """The rollout of a map that names none: on the actor's devices, one engine on each."""
+    return None if actor is None else Placement(devices=actor.devices)
+
+
+def _completed(places: Mapping[str, Placement]) -> dict[str, Placement]:
+    """The roles with those that a map may leave out. An empty map is everything on the CPU."""
+    found = dict(places) or {"actor": Placement(devices=("cpu",))}
+    actor = found.get("actor")
+    if "rollout" not in found and actor is not None and actor.devices:
+        found["rollout"] = Placement(devices=actor.devices)
+    return {str(role): place for role, place in DEFAULTS.items()} | found

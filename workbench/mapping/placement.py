@@ -1,107 +1,115 @@
-"""Where one role runs, as people write it: "0-3", "0,2 fsdp", "0-1 tp2", "cpu", "share:actor"."""
+"""Where one role runs and how its model lies there, as people write it: "0-3", "0,2 fsdp", "0-1 tp2", "cpu", "share:actor"."""
 
 import re
-from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
 
 from workbench.errors import ConfigError
+from workbench.mapping.devices import FORMS, node_of, number_of, parse_devices, spans
 
-FORMS = "write 'cpu', '0' for the first GPU, '0-3' or '0,2' for several, '0-3 fsdp', '0-3 tp2', or 'share:actor'"
+Mode = Literal["auto", "zero_copy", "merged", "adapter", "full"]
 
 
-@dataclass(frozen=True)
-class Placement:
-    """The devices of a role and how its model lies on them, or the role whose model it shares.
+class Placement(BaseModel):
+    """The devices of a role and how its model lies on them; or the role whose model it shares; or the service that it asks.
 
-    ``devices``: ("cpu",), or positions of GPUs among the visible ones, ("0", "1"); empty where the role shares. ``layout``: "ddp" (a whole
-    model on each device), "fsdp" (one model in shards), "tp2" (a model split over 2 devices, one such pair beside the other).
+    ``devices``: ("cpu",), positions of GPUs among the visible ones ("0", "1"), or on named nodes ("node1:0"). ``layout``: "ddp" (a whole
+    model on each group of ``tp`` devices) or "fsdp" (one model in shards). ``tp``: devices that one model is split over. ``dp``: copies
+    of the model, where they were written. The other fields have the names and the values of a map's file, see docs/maps.md.
     """
 
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
     devices: tuple[str, ...] = ()
-    layout: str = "ddp"
+    layout: Literal["ddp", "fsdp"] = "ddp"
+    tp: int = 1
+    dp: int | None = None
     share: str = ""
+    url: str = ""
+    shared_mem_name: str = ""
+    mode: Mode = "auto"
+    placement_policy: Literal["hybrid", "static"] | None = None
+    offload_strategy: Literal["cpu_prefetch"] | None = None
+    prompt_loading: Literal["disabled"] | None = None
+    nccl_backend: Literal["p2p", "ring", "none"] | None = None
+    sharding_strategy: Literal["SHARD_GRAD_OP"] | None = None
+    inference_only: bool = False
 
     @property
-    def tp(self) -> int:
-        """Devices that one model is split over."""
-        return int(self.layout[2:]) if self.layout.startswith("tp") else 1
+    def layout_name(self) -> str:
+        """As a map's file says it: "ddp", "fsdp" or "tp=2"."""
+        return "fsdp" if self.layout == "fsdp" else f"tp={self.tp}" if self.tp > 1 else "ddp"
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it is on the CPU, or on slots of it."""
+        return bool(self.devices) and all(device == "cpu" or device.startswith("cpu:") for device in self.devices)
+
+    @property
+    def copies(self) -> int:
+        """Copies of the model that work beside one another; where the sizes don't fit, as many as there is room for."""
+        return max(1, len(self.devices) // self.tp)
+
+    def groups(self, devices: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """``devices`` in tensor-parallel groups: consecutive ones."""
+        return [devices[at : at + self.tp] for at in range(0, len(devices) - self.tp + 1, self.tp)]
 
     def __str__(self) -> str:
-        if self.share:
-            return f"share:{self.share}"
-        return _spans(self.devices) + ("" if self.layout == "ddp" else f" {self.layout}")
+        """The compact string. Says devices and layout; what else is set only a file says, see ``to_dict``."""
+        if self.share or self.url:
+            return f"share:{self.share}" if self.share else self.url
+        words = [spans(self.devices), *(["fsdp"] if self.layout == "fsdp" else []), *([f"tp{self.tp}"] if self.tp > 1 else [])]
+        return " ".join(words)
 
-    def to_yaml(self) -> str:
-        """The placement as a device map's file says it."""
-        if self.share:
-            return f"{{share: {self.share}}}"
-        devices = "cpu" if self.devices == ("cpu",) else f"[{', '.join(self.devices)}]"
-        layout = {"ddp": "", "fsdp": ", layout: fsdp"}.get(self.layout, f", tp: {self.tp}")
-        return f"{{devices: {devices}{layout}}}"
+    def to_dict(self) -> dict[str, Any]:
+        """As a map's file says it: plain values, what is as usual left out."""
+        found: dict[str, Any] = {}
+        if self.devices:
+            plain = [number_of(device) if not node_of(device) else device for device in self.devices]
+            found["devices"] = "cpu" if self.devices == ("cpu",) else plain
+        found |= {"layout": "fsdp"} if self.layout == "fsdp" else {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name not in ("devices", "layout") and value != field.default:
+                found[name] = value
+        return found
 
 
 def parse(text: str, asked: str) -> Placement:
     """The placement that ``text`` says. ``asked`` begins the message of the ConfigError that a text which says none raises."""
-    words = text.split()
+    words = re.sub(r",\s+", ",", text.strip()).split()
     if len(words) == 1 and words[0].startswith("share:"):
         return Placement(share=words[0].removeprefix("share:"))
-    if not 1 <= len(words) <= 2:
+    if len(words) == 1 and "://" in words[0]:
+        return Placement(url=check_url(words[0], asked))
+    if not words:
         raise ConfigError(asked, "that is no device", FORMS)
-    devices = _devices(words[0], asked)
-    return Placement(devices, _layout(words[1], devices, asked) if len(words) == 2 else "ddp")
+    layout, tp = "ddp", 1
+    for word in words[1:]:
+        layout, tp = _layout(word, layout, tp, asked)
+    return Placement(devices=parse_devices(words[0], asked), layout=layout, tp=tp)  # type: ignore[arg-type]
 
 
-def read(value: Any, asked: str) -> Placement:
-    """The placement in a file's or mapping's value: a compact string, ``{devices:, layout:}``, ``{devices:, tp:}``, ``{share:}``."""
-    if isinstance(value, str | int) and not isinstance(value, bool):
-        return parse(str(value), f"{asked}: {str(value)!r}")
-    keys = set(value) if isinstance(value, dict) else set()
-    if keys not in ({"share"}, {"devices"}, {"devices", "layout"}, {"devices", "tp"}):
-        fix = "write {devices: cpu}, {devices: [0, 1], layout: fsdp}, {devices: [0, 1], tp: 2} or {share: actor}"
-        raise ConfigError(asked, f"{value!r} is not understood", fix)
-    if keys == {"share"}:
-        return Placement(share=str(value["share"]))
-    devices = value["devices"]
-    listed = ",".join(str(one) for one in devices) if isinstance(devices, list | tuple) else str(devices)
-    layout = f"tp{value['tp']}" if "tp" in keys else str(value.get("layout", "ddp"))
-    return parse(f"{listed} {layout}", f"{asked}: {value!r}")
+def _layout(word: str, layout: str, tp: int, asked: str) -> tuple[str, int]:
+    """Layout and tensor-parallel size with one more word."""
+    found = read_layout(word, asked)
+    return (found[0] if found[0] != "ddp" else layout), (found[1] if found[1] > 1 else tp)
 
 
-def _devices(text: str, asked: str) -> tuple[str, ...]:
-    """ "0-2,5" as ("0", "1", "2", "5")."""
-    if text == "cpu":
-        return ("cpu",)
-    numbers: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,3})(?:-(\d{1,3}))?", part)
-        span = range(int(match[1]), int(match[2] or match[1]) + 1) if match else ()
-        if not span:
-            raise ConfigError(asked, f"{part!r}: that is no device", FORMS)
-        numbers += span
-    if len(set(numbers)) < len(numbers):
-        raise ConfigError(asked, "a device is named twice", "name each once")
-    return tuple(str(number) for number in sorted(numbers))
+def read_layout(word: str, asked: str) -> tuple[str, int]:
+    """ "ddp", "fsdp", "tp2" or "tp=2" as layout and tensor-parallel size."""
+    match = re.fullmatch(r"tp=?([1-9]\d{0,3})", word)
+    if match:
+        return "ddp", int(match[1])
+    if word not in ("ddp", "fsdp"):
+        fix = "write ddp (a whole model on each device), fsdp (one in shards), or tp2 for a model over 2 devices"
+        raise ConfigError(asked, f"{word[:60]!r} is no layout", fix)
+    return word, 1
 
 
-def _layout(text: str, devices: tuple[str, ...], asked: str) -> str:
-    """ "ddp", "fsdp" or "tpN", as it fits the number of devices."""
-    match = re.fullmatch(r"tp=?([1-9]\d{0,2})", text)
-    if match is None and text not in ("ddp", "fsdp"):
-        raise ConfigError(
-            asked, f"{text!r} is no layout", "write ddp (a whole model on each device), fsdp, or tp2 for a model over 2 devices"
-        )
-    size = int(match[1]) if match else 1
-    if len(devices) % size:
-        raise ConfigError(asked, f"groups of {size} can't be made of {len(devices)}", f"name a multiple of {size} devices")
-    if text == "fsdp" and len(devices) == 1:
-        raise ConfigError(asked, "fsdp shards a model over several devices, and this is one", "leave the layout out")
-    return "fsdp" if text == "fsdp" else f"tp{size}" if size > 1 else "ddp"
-
-
-def _spans(devices: tuple[str, ...]) -> str:
-    """("0", "1", "2", "5") as "0-2,5"."""
-    if devices == ("cpu",):
-        return "cpu"
-    runs = [[int(device) for _, device in run] for _, run in groupby(enumerate(devices), lambda pair: int(pair[1]) - pair[0])]
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+def check_url(text: str, asked: str) -> str:
+    """``text``, where it is the address of a service."""
+    if not re.fullmatch(r"https?://(?:[\w.-]+|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?(?:/[^\s]*)?", text):
+        raise ConfigError(asked, f"{text[:80]!r} is no address of a service", "write http://HOST:PORT")
+    return text

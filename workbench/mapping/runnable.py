@@ -1,0 +1,52 @@
+"""Which maps this version can run: every role in one process, on one device."""
+
+from typing import TYPE_CHECKING
+
+from workbench.errors import ConfigError
+from workbench.roles import Role
+
+if TYPE_CHECKING:
+    from workbench.mapping.device_map import DeviceMap
+
+ONE = "every model shares one device in this version; roles on their own GPU groups come with the Ray runtime"
+
+
+def check_present(devices: "DeviceMap") -> None:
+    """Raise ConfigError where this version can't run the map, or where torch sees no GPU for it."""
+    import torch
+
+    check_runnable(devices)
+    if devices.device == "cuda" and not torch.cuda.is_available():
+        found = "torch sees no GPU here" + ("" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)")
+        raise ConfigError(f"actor: {str(devices.actor)!r}", found, "write 'cpu', or see `workbench doctor`")
+
+
+def check_runnable(devices: "DeviceMap") -> None:
+    """Raise ConfigError where the map contradicts itself, and where one process can't obey it."""
+    errors = [finding for finding in devices.check() if finding.severity == "error"]
+    if errors:
+        first = errors[0]
+        more = f" ({len(errors) - 1} more: devices.check())" if len(errors) > 1 else ""
+        raise ConfigError(f"{first.asked} ({first.code})", first.found + more, first.fix.text)
+    actor, rollout = devices.places[Role.ACTOR], devices.places[Role.ROLLOUT]
+    if devices.critic:
+        raise ConfigError(f"critic: {str(devices.critic)!r}", "no algorithm of this version has one", "leave the critic out")
+    if len(actor.devices) > 1:
+        raise ConfigError(f"actor: {str(actor)!r}", ONE, "write 'cpu' or '0'")
+    if actor.devices[0] not in ("cpu", "0"):
+        fix = f"start the kernel with CUDA_VISIBLE_DEVICES={actor.devices[0].rpartition(':')[2]} and write '0'"
+        raise ConfigError(f"actor: {str(actor)!r}", "in one process every model is on the first visible GPU", fix)
+    if rollout.devices != actor.devices:
+        raise ConfigError(f"rollout: {str(rollout)!r} beside actor: {str(actor)!r}", ONE, f"write rollout={str(actor)!r}")
+    if rollout.mode not in ("auto", "adapter"):
+        raise ConfigError(f"rollout: mode {rollout.mode!r}", "this version's engine gets the adapter", "write mode: adapter, or leave it out")
+    _check_others(devices)
+
+
+def _check_others(devices: "DeviceMap") -> None:
+    places = devices.places
+    if not places[Role.REFERENCE].share:
+        asked = f"reference: {str(devices.reference)!r}"
+        raise ConfigError(asked, "the reference is the actor with its adapter off", "write reference='share:actor'")
+    if places[Role.REWARD].devices != ("cpu",):
+        raise ConfigError(f"reward: {str(devices.reward)!r}", "rewards are functions in this process", "write reward='cpu'")
