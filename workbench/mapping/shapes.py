@@ -14,7 +14,8 @@ from workbench.mapping.model_shape import ModelShape
 __all__ = ["ModelShape", "names", "shape"]
 
 OURS = ("tiny", "smollm2")  # what the package makes itself; called without "shape:"
-MOST_BYTES = 2**24  # a config.json has some kilobytes
+CONFIG = "config.json"
+MOST_BYTES = 2**24  # a config has some kilobytes
 
 
 def names() -> tuple[str, ...]:
@@ -35,7 +36,7 @@ def shape(model: str | Path) -> ModelShape:
         return _named(name.removeprefix("shape:").strip().lower())
     path = _config_file(name) or _cached(name)
     if path is None:
-        found = "no such file or folder, and the local cache of the hub has no config.json of it"
+        found = f"no such file, and neither a folder of that name nor the hub's local cache has its {CONFIG}"
         fix = f"give its config.json or the folder of one, or a shape: {', '.join(f'shape:{known}' for known in names()[:5])} ..."
         raise ConfigError(f"model {_short(name)!r}", found, fix)
     return read(_json(path, name), _short(name))
@@ -60,7 +61,7 @@ def _config_file(name: str) -> Path | None:
     """The config.json that ``name`` is or holds; None where there is no such file."""
     try:
         path = Path(name).expanduser()
-        path = path / "config.json" if path.is_dir() else path
+        path = path / CONFIG if path.is_dir() else path
         return path if path.is_file() else None
     except (OSError, ValueError, RuntimeError):  # too long, a zero byte, no such user's home
         return None
@@ -72,7 +73,7 @@ def _cached(name: str) -> Path | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(name, "config.json")
+        found = try_to_load_from_cache(name, CONFIG)
     except (HFValidationError, OSError, ValueError):
         return None
     return Path(found) if isinstance(found, str) else None
