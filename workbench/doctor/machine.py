@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 
+from workbench.doctor.advice import environment
 from workbench.doctor.check import Check
 
 GIB = 2**30
@@ -15,10 +16,13 @@ CUDA_OF_TORCH = 13000  # the CUDA version that PyPI's torch 2.11 is built for, a
 
 
 def examine(engine: str | None, root: Path = Path("/")) -> list[Check]:
-    """All checks of the machine. ``root``: where /proc, /sys and /dev hang (tests give another)."""
+    """All checks of the machine, and of what is set for it. ``root``: where /proc, /sys and /dev hang (tests give another)."""
     devices = gpus(engine)
     has_gpus = any(check.name.startswith("gpu ") for check in devices)
-    return [cpu(root), *devices, compiler(engine), memory(root), shared_memory(root / "dev/shm"), ptrace(root, has_gpus), disk(Path.cwd())]
+    return [
+        *(cpu(root), *devices, compiler(engine), memory(root), shared_memory(root / "dev/shm"), ptrace(root, has_gpus), disk(Path.cwd())),
+        *environment(os.environ),
+    ]
 
 
 def _number(path: Path) -> float | None:
@@ -120,7 +124,8 @@ def shared_memory(path: Path = Path("/dev/shm")) -> Check:
         return Check("/dev/shm", "error", f"it can't be used ({error.strerror})", "mount it: mount -t tmpfs tmpfs /dev/shm")
     found = f"{size.free / GIB:.1f} GiB free of {size.total / GIB:.1f}"
     if size.free < GIB:
-        return Check("/dev/shm", "warning", found, "docker run --shm-size=8g (or --ipc=host); outside, remove what old runs left there")
+        fix = "docker run --shm-size=8g (or --ipc=host); outside, remove what old runs left there; not sysctl: docs/myths.md#shmmax"
+        return Check("/dev/shm", "warning", found, fix)
     return Check("/dev/shm", "ok", found)
 
 
