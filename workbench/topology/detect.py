@@ -73,7 +73,8 @@ def _by_nvml(machine: Machine) -> Topology | Missing:
         found = cards(inquiry, machine.root)
         if not found:
             return Missing("; ".join(inquiry.warnings) or "n/a: NVML lists no GPU")
-        candidates = [visible.Candidate(card.number, card.names, card.gpu.name) for card in found]
+        order = list(dict.fromkeys(card.number for card in found))  # CUDA counts GPUs in PCI order, whatever NVML's order is
+        candidates = [visible.Candidate(order.index(card.number), card.names, card.gpu.name) for card in found]
         seen = visible.nvidia(candidates, machine.environment)
         if not seen.positions:
             return _hidden(len(found), machine.environment, seen.warnings)
@@ -90,7 +91,7 @@ def _assembled(machine: Machine, inquiry: Inquiry, chosen: Sequence[Card], warni
         gpus,
         links,
         nics=infiniband(machine.root),
-        complete=len(links) == full * (full - 1) // 2,
+        complete=len(links) == full * (full - 1) // 2 and not inquiry.lacks("handle"),
         warnings=(*warnings, *_about_mig(gpus), *inquiry.warnings),
     )
 

@@ -13,7 +13,7 @@ ROOT = Path("/")
 _STEERING = re.compile(
     r"(NCCL|GLOO|UCX|CUDA|NVIDIA|VLLM|PYTORCH|TORCH|TRITON|RAY|OMP|MKL|TOKENIZERS|ACCELERATE|FSDP|DEEPSPEED|SLURM|HIP|ROCR|HSA)[A-Z0-9]*_"
 )
-_SECRET = re.compile(r"TOKEN(_|$)|KEY|SECRET|PASSW|CREDENTIAL")  # VLLM_API_KEY; but not TOKENIZERS_PARALLELISM
+_SECRET = re.compile(r"TOKEN(_|$)|KEY|SECRET|PASSW|CREDENTIAL|JWT")  # VLLM_API_KEY; but not TOKENIZERS_PARALLELISM
 _CAP_SYS_PTRACE = 19
 _UNLIMITED = 2**60  # control groups of version 1 write "no limit" as a number near 2^63
 
@@ -61,7 +61,7 @@ def cpu_slots() -> int:
 
 
 def numa_node(pci_bus: str, root: Path = ROOT) -> int | None:
-    """The NUMA node of a PCI device ("00000000:1B:00.0", as NVML writes it) by sysfs; None where it says -1, as most virtual machines do."""
+    """The NUMA node of a PCI device ("00000000:1B:00.0", as NVML writes it) by sysfs; None where it says -1 (virtual machines)."""
     domain, _, rest = pci_bus.lower().partition(":")
     node = _number(root / "sys/bus/pci/devices" / f"{domain[-4:]}:{rest}" / "numa_node")
     return None if node is None or node < 0 else node
@@ -69,9 +69,7 @@ def numa_node(pci_bus: str, root: Path = ROOT) -> int | None:
 
 def infiniband(root: Path = ROOT) -> tuple[NIC, ...]:
     """The RDMA network cards: NIC0, NIC1 ... in the order in which nvidia-smi counts them."""
-    names = sorted(
-        _listed(root / "sys/class/infiniband"), key=lambda name: [int(part) if part.isdigit() else part for part in _parts(name)]
-    )
+    names = sorted(_listed(root / "sys/class/infiniband"), key=_naturally)
     return tuple(NIC(f"NIC{position}", device=name) for position, name in enumerate(names))
 
 
@@ -80,12 +78,13 @@ def gpu_signs(root: Path = ROOT) -> tuple[str, ...]:
     buses = root / "sys/bus/pci/devices"
     nvidia = [name for name in _listed(buses) if _text(buses / name / "vendor") == "0x10de" and _text(buses / name / "class")[:4] == "0x03"]
     files = ("dev/nvidiactl", "dev/dxg", "dev/kfd")  # NVIDIA, WSL, AMD
-    found = [f"{len(nvidia)} NVIDIA GPUs on the PCI bus"] if nvidia else []
+    found = [f"NVIDIA GPUs on the PCI bus: {len(nvidia)}"] if nvidia else []
     return (*found, *(f"/{name}" for name in files if (root / name).exists()))
 
 
-def _parts(name: str) -> list[str]:
-    return re.split(r"(\d+)", name)
+def _naturally(name: str) -> list[str | int]:
+    """A key that sorts mlx5_2 before mlx5_10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
 
 
 def _listed(folder: Path) -> Iterable[str]:

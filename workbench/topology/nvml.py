@@ -95,6 +95,10 @@ class Inquiry:
         if about not in devices:
             devices.append(about)
 
+    def lacks(self, what: str) -> bool:
+        """Whether ``what`` of any device stayed without an answer."""
+        return any(name == what for name, _ in self._gaps)
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """One sentence for each value and reason: "memory of GPU 0, GPU 1: n/a: Not Supported"."""

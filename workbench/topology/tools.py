@@ -28,7 +28,7 @@ def output(command: tuple[str, ...], environment: Mapping[str, str]) -> str | Mi
     except subprocess.TimeoutExpired:
         process.kill()
         # One that hangs inside the driver does not even die of that: it is waited for elsewhere, so that it leaves no zombie.
-        threading.Thread(target=process.wait, daemon=True).start()
+        threading.Thread(target=_bury, args=(process,), daemon=True).start()
         return Missing(f"{asked} did not answer within {SECONDS:g} s")
     if process.returncode:
         return Missing(f"{asked} failed with {process.returncode}: {_last_line(printed)}")
@@ -44,6 +44,12 @@ def matrix(command: tuple[str, ...], environment: Mapping[str, str]) -> Topology
         return Topology.parse(printed, name=" ".join(command))
     except ConfigError as error:
         return Missing(f"{' '.join(command)} printed no topology: {error.found}")
+
+
+def _bury(process: subprocess.Popen[str]) -> None:
+    if process.stdout:
+        process.stdout.close()
+    process.wait()
 
 
 def _last_line(printed: str) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Candidate:
-    """A GPU or a MIG slice that may be visible. ``number``: of the physical GPU, counted by the driver; ``names``: its UUIDs, and its GPU's."""
+    """A GPU or a MIG slice that may be visible. ``number``: of the physical GPU, in PCI order; ``names``: UUIDs, its own and its GPU's."""
 
     number: int
     names: tuple[str, ...] = ()
