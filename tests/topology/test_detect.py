@@ -105,7 +105,7 @@ def test_ends_that_a_virtual_machine_hides():
     assert names(found) == {("local:0", "local:1"): "NV18"}
     assert found.warnings == ("number of NVLinks of GPU 0 and GPU 1: 18 assumed: NVML says that they are linked, but not by how many",)
     fake.p2p = lambda a, b, cap: NO_NVLINK if cap == P2P_NVLINK else 0
-    assert names(detect(machine(fake))) == {("local:0", "local:1"): "SYS"}
+    assert names(detect(machine(fake))) == {("local:0", "local:1"): "NODE"}
 
 
 @pytest.mark.parametrize("status", [1, 2, 3, 4, 5])
