@@ -20,7 +20,7 @@ LEVELS = {
         *("run", "life", "look", "training", "loop", "supply", "knobs", "plan", "checkpoint", "telling"),
         *("past", "listing", "trackers", "folder", "console", "views"),
     ),
-    5: ("cli", "doctor", "headless", "__init__", "__main__"),
+    5: ("cli", "survey", "doctor", "headless", "__init__", "__main__"),
 }
 LEVEL = {module: level for level, modules in LEVELS.items() for module in modules}
 

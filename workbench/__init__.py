@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.roles import Role
     from workbench.rollout.config import VLLM, Sampling
     from workbench.run import Run
+    from workbench.topology import Topology
 
 _HOMES = {
     "DeviceMap": "workbench.mapping",
@@ -31,6 +32,7 @@ _HOMES = {
     "Role": "workbench.roles",
     "Run": "workbench.run",
     "Sampling": "workbench.rollout.config",
+    "Topology": "workbench.topology",
     "VLLM": "workbench.rollout.config",
     "WorkbenchError": "workbench.errors",
     "compare": "workbench.past",
@@ -48,6 +50,7 @@ __all__ = [
     "Role",
     "Run",
     "Sampling",
+    "Topology",
     "WorkbenchError",
     "algos",
     "compare",

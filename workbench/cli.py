@@ -1,13 +1,27 @@
-"""The command line: ``workbench run``, ``runs`` and ``doctor``. Everything heavy is imported inside the commands."""
+"""The command line: ``workbench run``, ``runs``, ``topo``, ``check`` and ``doctor``. Everything heavy is imported inside the commands."""
 
+import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, WorkbenchError
 
 USAGE = 2  # exit code of unusable options or input, as click's own
+
+
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """What can't be read or used ends the command with its reason and exit code 2."""
+    try:
+        yield
+    except WorkbenchError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(USAGE)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -78,6 +92,63 @@ def runs(folder: Path, as_json: bool, everything: bool) -> None:
     click.echo(listing.as_json(lines) if as_json else listing.as_text(lines) if lines else f"no runs in {folder}")
     if total > len(lines):
         click.echo(f"{total - len(lines)} older ones: workbench runs {folder} --all", err=True)
+
+
+@main.command(short_help="Read a machine's topology.")
+@click.argument("file", required=False, metavar="[FILE|-]")
+@click.option("--preset", metavar="NAME", help="A known machine, such as dgx-a100 or 2xhgx-h100.")
+@click.option("--json", "as_json", is_flag=True, help="Print the topology as JSON.")
+def topo(file: str | None, preset: str | None, as_json: bool) -> None:
+    """Show GPUs, what lies between them, islands and cliques: of this machine, of a preset, or of FILE, which holds what
+    `nvidia-smi topo -m` or `rocm-smi --showtopo` printed (- for standard input).
+
+    \b
+    Exit codes: 0 ok, also with warnings; 2 the text is no topology.
+    """
+    from workbench.survey import read
+    from workbench.survey.topo import report
+
+    with _usage_errors():
+        if file is not None and preset is not None:
+            raise ConfigError("workbench topo", "a file and a preset were given", "give one of them")
+        found = read.topology_of(f"preset:{preset}" if preset is not None else file)
+    click.echo(json.dumps(asdict(report(found)), indent=2) if as_json else str(found))
+
+
+@main.command(short_help="Check a device map on a machine.")
+@click.argument("map_file", metavar="MAP")
+@click.option("--topology", "machine", metavar="FILE|preset:NAME|cpu:N", help="The machine.  [default: this one]")
+@click.option("--model", metavar="M", help="For sizes and memory: a config.json, a folder, shape:qwen2.5-7b ...")
+@click.option("--algo", metavar="NAME", help="ppo, grpo ...: which roles it takes.")
+@click.option("--batch", type=click.IntRange(1), metavar="N", help="Completions a step: whether every rank has work.")
+@click.option("--full", is_flag=True, help="The whole model is trained, not LoRA adapters.")
+@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+@click.option("--fix", is_flag=True, help="Write the patches of the findings into MAP.")
+@click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
+def check(
+    map_file: str,
+    machine: str | None,
+    model: str | None,
+    algo: str | None,
+    batch: int | None,
+    full: bool,
+    strict: bool,
+    fix: bool,
+    as_json: bool,
+) -> None:
+    """Say what is wrong with the device map MAP (YAML or JSON, - for standard input), what is unwise, and what to do.
+
+    Every finding has a code; docs/findings.md explains each with an example.
+
+    \b
+    Exit codes: 0 ok, 1 an error was found (with --strict: or a warning), 2 the map or the topology can't be read.
+    """
+    from workbench.survey.check import run_check
+
+    with _usage_errors():
+        outcome = run_check(map_file, machine, model=model, algo=algo, batch=batch, lora=not full, strict=strict, fix=fix)
+    click.echo(json.dumps(asdict(outcome.report), indent=2) if as_json else str(outcome))
+    sys.exit(0 if outcome.report.ok else 1)
 
 
 @main.command(short_help="Check this machine and installation.")

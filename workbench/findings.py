@@ -36,13 +36,12 @@ class Finding:
     severity: Severity = field(default="warning")
 
     def __str__(self) -> str:
-        about = f"{self.role}: " if self.role else ""
-        return f"{self.code} {self.severity}: {about}{self.asked}: {self.found}\n  fix: {self.fix.text}"
+        return f"{self.code} {self.severity}: {self.asked}: {self.found}\n  fix: {self.fix.text}"
 
 
-def finding(code: str, role: str, asked: str, found: str, fix: str | Fix) -> Finding:
-    """A finding of a code of the registry, with the severity that it has there."""
-    return Finding(code, str(role), asked, found, Fix(fix) if isinstance(fix, str) else fix, CODES[code].severity)
+def finding(code: str, role: str, asked: str, found: str, fix: str | Fix, severity: Severity | None = None) -> Finding:
+    """A finding of a code of the registry, with the severity that it has there unless another is given."""
+    return Finding(code, str(role), asked, found, Fix(fix) if isinstance(fix, str) else fix, severity or CODES[code].severity)
 
 
 @dataclass(frozen=True)

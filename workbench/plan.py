@@ -77,7 +77,7 @@ class RunPlan:
         origin = self.task.origin
         return {
             **{name: getattr(self, name) for name in _PLAIN},
-            "devices": {name: str(getattr(self.devices, name)) for name in ("actor", "rollout", "reference", "reward")},
+            "devices": self.devices.to_dict(),
             "task": {
                 "name": self.task.name,
                 "fingerprint": self.task.fingerprint(self.seed),

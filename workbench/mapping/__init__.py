@@ -1,4 +1,4 @@
-"""Which role runs on which devices."""
+"""Which role runs on which devices, and whether that is wise on this machine."""
 
 from workbench.mapping.device_map import DeviceMap
 from workbench.mapping.placement import Placement

@@ -1,0 +1,128 @@
+"""Is the work where the machine can do it?"""
+
+import re
+from collections.abc import Iterator
+
+from workbench.findings import Finding, Fix, finding
+from workbench.mapping.checks.question import WITH_CRITIC, Question, listed, relaid
+from workbench.mapping.placement import Placement
+from workbench.roles import Role
+
+# Dense bf16 TFLOPS (fp16 before Ampere) of the vendors' data sheets. For telling a fast GPU from a slow one, nothing else.
+SPEED = (
+    (r"B200|B300", 2250.0),
+    (r"MI300|MI325", 1307.0),
+    (r"H100|H200|H800", 989.0),
+    (r"MI250", 362.0),
+    (r"L40S", 362.0),
+    (r"A100|A800", 312.0),
+    (r"5090", 210.0),
+    (r"L40\b|6000 Ada", 181.0),
+    (r"4090", 165.0),
+    (r"A30\b", 165.0),
+    (r"A6000", 155.0),
+    (r"A40\b", 150.0),
+    (r"H20\b", 148.0),
+    (r"V100", 125.0),
+    (r"A10\b", 125.0),
+    (r"L4\b", 121.0),
+    (r"3090", 71.0),
+    (r"T4\b", 65.0),
+    (r"P100", 21.0),
+)
+FASTER = 1.3  # a ratio from which on a swap pays
+HEAVY, LIGHT = (Role.ACTOR, Role.ROLLOUT), (Role.CRITIC, Role.REFERENCE, Role.REWARD)
+
+
+def speed(name: str | None) -> float | None:
+    """TFLOPS of a GPU by its name; None where not known."""
+    return next((value for pattern, value in SPEED if name and re.search(pattern, name, re.I)), None)
+
+
+def together(q: Question) -> Iterator[Finding]:
+    """WB401: actor and critic take turns on the same GPUs while others idle."""
+    if q.algo not in (None, *WITH_CRITIC) or Role.CRITIC not in q.places or Role.ACTOR not in q.placed or not q.idle:
+        return
+    if set(q.named(Role.CRITIC)) != set(q.named(Role.ACTOR)):
+        return
+    count = min(len(q.idle), len(q.placed[Role.ACTOR].devices))
+    devices = q.written(q.idle[:count])
+    text = f"give the critic GPUs of its own: {listed(devices)}; it then computes values and trains beside the actor"
+    found = f"they take turns on {listed(q.named(Role.ACTOR))} while {listed(q.idle)} {'idles' if len(q.idle) == 1 else 'idle'}"
+    fix = Fix(text, {"critic": Placement(devices=devices).to_dict()})
+    yield finding("WB401", Role.CRITIC, f"critic: {q.places[Role.CRITIC]}", found, fix)
+
+
+def slow(q: Question) -> Iterator[Finding]:
+    """WB402: the heavy role on the slow GPUs, a light one (or nothing) on the fast ones."""
+    for heavy in HEAVY:
+        place, mine = q.placed.get(heavy), _slowest(q, q.named(heavy))
+        if place is None or mine is None:
+            continue
+        for light in LIGHT:
+            other = q.placed.get(light)
+            if other is None or set(q.named(light)) & set(q.named(heavy)):
+                continue
+            theirs = _slowest(q, q.named(light))
+            if theirs is not None and theirs > FASTER * mine and len(other.devices) >= len(place.devices):
+                yield _swap(q, heavy, light, theirs / mine)
+                return
+        fast = tuple(device for device in q.idle if (_slowest(q, (device,)) or 0) > FASTER * mine)
+        ratio = (_slowest(q, fast) or mine) / mine
+        if len(fast) >= len(place.devices):
+            devices = q.written(fast[: len(place.devices)])
+            found = f"{listed(fast)} would be {ratio:.1f} times as fast, and idle"
+            yield finding("WB402", heavy, f"{heavy}: {place}", found, q.move(heavy, devices, f"use {listed(devices)}"))
+            return
+
+
+def _swap(q: Question, heavy: Role, light: Role, ratio: float) -> Finding:
+    place, other = q.placed[heavy], q.placed[light]
+    fast = other.devices[: len(place.devices)]
+    patch = {str(role): relaid(q.placed[role], fast).to_dict() for role in q.together(heavy)}
+    patch[str(light)] = relaid(other, place.devices).to_dict()
+    found = f"the {light} has GPUs {ratio:.1f} times as fast ({listed(q.named(light))})"
+    return finding(
+        "WB402", heavy, f"{heavy}: {place}", found, Fix(f"swap them: {heavy} {listed(fast)}, {light} {listed(place.devices)}", patch)
+    )
+
+
+def _slowest(q: Question, devices: tuple[str, ...]) -> float | None:
+    """TFLOPS of the slowest device; None where one is not known."""
+    gpus = [q.topology.find(device) for device in devices] if q.topology else []
+    speeds = [speed(gpu.name) if gpu else None for gpu in gpus]
+    return None if not speeds or None in speeds else min(value for value in speeds if value is not None)
+
+
+def sharing_pays(q: Question) -> Iterator[Finding]:
+    """WB403: a frozen model of its own, where the actor's base would do."""
+    actor = q.placed.get(Role.ACTOR)
+    if actor is None or not q.lora or (q.topology is None and actor.on_cpu):
+        return
+    reference, critic = q.placed.get(Role.REFERENCE), q.placed.get(Role.CRITIC)
+    if reference is not None:
+        found = "with LoRA the actor with its adapter off is the reference, and takes no memory of its own"
+        fix = Fix("write reference: share:actor", {"reference": {"share": "actor"}})
+        yield finding("WB403", Role.REFERENCE, f"reference: {reference}", found, fix)
+    if critic is not None and set(critic.devices) == set(actor.devices):
+        found = "on the actor's GPUs one frozen base can serve both, each with an adapter of its own"
+        fix = Fix("write critic: share:actor", {"critic": {"share": "actor"}})
+        yield finding("WB403", Role.CRITIC, f"critic: {critic}", found, fix)
+
+
+def no_work(q: Question) -> Iterator[Finding]:
+    """WB404: fewer completions than ranks."""
+    for role in (Role.ACTOR, Role.CRITIC, Role.ROLLOUT, Role.REFERENCE):
+        place = q.placed.get(role)
+        if place is None or q.batch is None:
+            continue
+        ranks = len(place.devices) if place.layout == "fsdp" else place.copies
+        if ranks > q.batch:
+            found = f"{ranks} ranks share {q.batch} completions a step: {ranks - q.batch} have none"
+            fewer = place.devices[: q.batch * place.tp]
+            fix = q.move(role, fewer, f"make the batch at least {ranks}, or use {len(fewer)} devices")
+            yield finding("WB404", role, f"{role}: {place}", found, fix)
+        elif q.batch % ranks:
+            found = f"{ranks} ranks share {q.batch} completions a step: {ranks - q.batch % ranks} have one less than the others"
+            size = -(-q.batch // ranks) * ranks
+            yield finding("WB404", role, f"{role}: {place}", found, f"make the batch a multiple of {ranks}: {size}", "info")

@@ -1,0 +1,78 @@
+"""Which roles there are, who may share with whom, and who may overlap."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from workbench.findings import Finding, Fix, finding
+from workbench.mapping.checks.question import TRAINED, WITH_CRITIC, Question, changed, listed, relaid
+from workbench.roles import Role
+
+
+def missing(q: Question) -> Iterator[Finding]:
+    """WB111: a role that the algorithm can't do without."""
+    if Role.ACTOR not in q.places:
+        rollout = q.placed.get(Role.ROLLOUT)
+        patch = {"actor": {"devices": rollout.to_dict()["devices"]}} if rollout else {"actor": "cpu"}
+        fix = Fix("add the actor, for instance on the rollout's devices", patch)
+        yield finding("WB111", Role.ACTOR, f"roles {listed(q.places)}", "there is no actor, and nothing to train", fix)
+    elif Role.ROLLOUT not in q.places:
+        yield finding(
+            "WB111", Role.ROLLOUT, f"roles {listed(q.places)}", "there is no rollout, and nothing to learn from", "add the rollout"
+        )
+    if q.algo in WITH_CRITIC and Role.CRITIC not in q.places:
+        fix = Fix("add critic: share:actor (its own adapter on the actor's base), or GPUs of its own", {"critic": {"share": "actor"}})
+        yield finding("WB111", Role.CRITIC, f"algo {q.algo}", "it takes a critic, and the map has none", fix)
+
+
+def useless(q: Question) -> Iterator[Finding]:
+    """WB112: a critic under an algorithm that has none."""
+    if q.algo is not None and q.algo not in WITH_CRITIC and Role.CRITIC in q.places:
+        fix = Fix("leave the critic out, or use PPO", {"critic": None})
+        yield finding(
+            "WB112", Role.CRITIC, f"algo {q.algo}", "its advantages come from the group's rewards: a critic would never work", fix
+        )
+
+
+def inference_only(q: Question) -> Iterator[Finding]:
+    """WB113: a role that trains, in a group for inference only."""
+    for role in TRAINED:
+        place = q.places.get(role)
+        if place is not None and place.inference_only:
+            fix = changed(role, place, "leave inference_only out, or give the role a group that trains", inference_only=False)
+            yield finding("WB113", role, f"{role}: inference_only", f"the {role} trains", fix)
+
+
+def sharing(q: Question) -> Iterator[Finding]:
+    """WB114: a role that can't share, or one that can't be shared with."""
+    for role, place in q.places.items():
+        if not place.share or (role in (Role.CRITIC, Role.REFERENCE) and place.share == Role.ACTOR):
+            continue
+        own = role in (Role.ACTOR, Role.ROLLOUT, Role.REWARD)
+        host = q.placed.get(Role(place.share)) if place.share in list(Role) else None
+        on = host if host is not None else q.placed.get(Role.ACTOR)
+        found = f"the {role} has a model of its own" if own else "only the actor's model can be shared"
+        if role is Role.REWARD:
+            fix = Fix("write reward: cpu for functions, devices for a model, or a service", {"reward": "cpu"})
+        elif own:
+            patch = {str(role): {"devices": on.to_dict()["devices"]}} if on else None
+            fix = Fix(f"name its devices{f': {on.devices[0]} ... as those of the {place.share}' if on else ''}", patch)
+        else:
+            fix = Fix(f"write {role}: share:actor", {str(role): {"share": "actor"}})
+        yield finding("WB114", role, f"{role}: share:{place.share}", found, fix)
+
+
+def overlap(q: Question) -> Iterator[Finding]:
+    """WB115: actor, rollout and critic have the same GPUs or disjoint ones. Reference and reward may overlap any."""
+    for first, second in combinations((Role.ACTOR, Role.ROLLOUT, Role.CRITIC), 2):
+        a, b = q.placed.get(first), q.placed.get(second)
+        if a is None or b is None:
+            continue
+        mine, theirs = set(q.named(first)), set(q.named(second))
+        both = [device for device in q.named(second) if device in mine]
+        if not both or mine == theirs:
+            continue
+        apart = tuple(device for device, name in zip(b.devices, q.named(second), strict=True) if name not in mine)
+        other = relaid(b, apart or a.devices)
+        found = f"both have {listed(both)}, and not the same ones beside: they can neither take turns nor work at the same time"
+        fix = Fix(f"give them the same devices, or ones apart: {second}: {other}", {str(second): other.to_dict()})
+        yield finding("WB115", second, f"{second}: {b} beside {first}: {a}", found, fix)

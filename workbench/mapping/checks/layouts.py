@@ -1,0 +1,130 @@
+"""Do the sizes fit the group and the model, and can the role be laid out so?"""
+
+from collections.abc import Iterator
+
+from workbench.findings import Finding, Fix, finding
+from workbench.mapping.checks.question import TRAINED, Question, changed
+from workbench.mapping.placement import Placement
+from workbench.mapping.resolve import needs_resharding
+from workbench.mapping.shapes import ModelShape
+from workbench.roles import Role
+
+MODELLED = (Role.ACTOR, Role.CRITIC, Role.ROLLOUT, Role.REFERENCE)  # roles whose model has the actor's shape
+
+
+def group_size(q: Question) -> Iterator[Finding]:
+    """WB204, WB205: tp divides the group, and tp x dp is the group."""
+    for role, place in q.placed.items():
+        count = len(place.devices)
+        if count % place.tp:
+            size = max(n for n in range(1, place.tp) if count % n == 0)
+            fix = changed(role, place, f"write tp: {size}, or name a multiple of {place.tp} devices", tp=size, dp=None)
+            yield finding("WB204", role, f"{role}: {place}", f"groups of {place.tp} can't be made of {count} devices", fix)
+        elif place.dp is not None and place.tp * place.dp != count:
+            found = f"tp {place.tp} x dp {place.dp} is {place.tp * place.dp}, and the group has {count} devices"
+            fix = changed(role, place, f"write dp: {count // place.tp}, or leave it out", dp=None)
+            yield finding("WB205", role, f"{role}: {place}", found, fix)
+
+
+def model_sizes(q: Question) -> Iterator[Finding]:
+    """WB201, WB202, WB203: tp divides the heads, the key-value heads and the vocabulary."""
+    for role in MODELLED:
+        place = q.placed.get(role)
+        if place is None or q.shape is None or place.tp == 1:
+            continue
+        for code, found in _misfits(q.shape, place.tp, role):
+            size = max(n for n in range(1, place.tp) if len(place.devices) % n == 0 and not list(_misfits(q.shape, n, role)))
+            fix = changed(role, place, f"write tp: {size}", tp=size, dp=None)
+            yield finding(code, role, f"{role}: tp {place.tp} of {q.shape.name}", found, fix)
+
+
+def _misfits(shape: ModelShape, tp: int, role: Role) -> Iterator[tuple[str, str]]:
+    """What of a model does not split ``tp`` ways. The engine copies key-value heads where it has more ranks than heads."""
+    if shape.heads % tp:
+        yield "WB201", f"{shape.heads} attention heads can't be split {tp} ways"
+    copied = role is Role.ROLLOUT and tp > shape.kv_heads and tp % shape.kv_heads == 0
+    if shape.kv_heads % tp and not copied:
+        yield "WB202", f"{shape.kv_heads} key-value heads can't be split {tp} ways" + (" or copied evenly" if role is Role.ROLLOUT else "")
+    if shape.vocabulary % tp:
+        how = "the engine pads it" if role is Role.ROLLOUT else "the trainer keeps the embedding whole on every rank"
+        yield "WB203", f"a vocabulary of {shape.vocabulary} can't be split {tp} ways: {how}"
+
+
+def possible(q: Question) -> Iterator[Finding]:
+    """WB206: a layout that the role can't have."""
+    for role, place in q.placed.items():
+        asked = f"{role}: {place}"
+        if place.layout == "fsdp" and role is Role.ROLLOUT:
+            fix = changed(role, place, "leave fsdp out; tp2 splits a model over two", layout="ddp", sharding_strategy=None)
+            yield finding("WB206", role, asked, "the engine splits a model by tensor parallelism", fix)
+        elif place.layout == "fsdp" and len(place.devices) == 1:
+            fix = changed(role, place, "leave the layout out", layout="ddp", sharding_strategy=None)
+            yield finding("WB206", role, asked, "fsdp shards a model over several devices, and this is one", fix)
+        elif place.layout == "fsdp" and place.tp > 1:
+            fix = changed(role, place, "write one of them", tp=1, dp=None)
+            yield finding("WB206", role, asked, "fsdp and tp at once are not supported", fix)
+        elif place.sharding_strategy and place.layout != "fsdp":
+            fix = changed(role, place, "write layout: fsdp beside it", layout="fsdp")
+            yield finding("WB206", role, f"{asked}, {place.sharding_strategy}", "it is a way of fsdp, and the layout is another", fix)
+
+
+def static(q: Question) -> Iterator[Finding]:
+    """WB207: weights that may not be resharded, where the map needs it."""
+    if not needs_resharding(q.devices):
+        return
+    for role in (Role.ACTOR, Role.ROLLOUT):
+        place = q.places[role]
+        if place.placement_policy == "static":
+            actor, rollout = q.resolved[Role.ACTOR].layout, q.resolved[Role.ROLLOUT].layout
+            found = f"the actor trains as {actor} and the engine samples as {rollout} on the same devices: weights are resharded every step"
+            fix = changed(role, place, "write placement_policy: hybrid, give both one layout, or devices apart", placement_policy="hybrid")
+            yield finding("WB207", role, f"{role}: placement_policy static", found, fix)
+
+
+def sync_mode(q: Question) -> Iterator[Finding]:
+    """WB208: a way of getting weights into the engine that the map rules out."""
+    for role, place in q.places.items():
+        reason = _against(q, place) if role is Role.ROLLOUT else "only the rollout's engine gets weights" if place.mode != "auto" else ""
+        if reason:
+            fix = changed(role, place, "leave the mode out: auto finds one", mode="auto")
+            yield finding("WB208", role, f"{role}: mode {place.mode}", reason, fix)
+
+
+def _against(q: Question, rollout: Placement) -> str:
+    """Why the rollout's mode can't be; "" where it can."""
+    actor = q.placed.get(Role.ACTOR)
+    apart = actor is None or set(actor.devices) != set(rollout.devices)
+    if rollout.mode in ("zero_copy", "merged") and apart:
+        return "actor and engine share no devices: there is no storage to share, nor a frozen base to rewrite from"
+    if rollout.mode == "zero_copy" and actor is not None and (actor.layout, actor.tp, rollout.tp) != ("ddp", 1, 1):
+        return "one storage serves both only where both keep whole models: actor ddp, tp 1 on both sides"
+    if rollout.mode == "zero_copy" and not q.lora:
+        return "without LoRA the trainer writes to the very weights that the engine samples from"
+    if rollout.mode in ("adapter", "merged") and not q.lora:
+        return "there is no adapter without LoRA: every weight changes"
+    return ""
+
+
+def gradients(q: Question) -> Iterator[Finding]:
+    """WB209: a role that trains on several devices, with no group to average its gradients."""
+    for role in TRAINED:
+        place = q.placed.get(role)
+        if place is not None and place.nccl_backend == "none" and len(place.devices) > 1:
+            found = f"each of its {len(place.devices)} devices would train a policy of its own"
+            fix = changed(role, place, "leave nccl_backend out; none is for roles that don't train", nccl_backend=None)
+            yield finding("WB209", role, f"{role}: nccl_backend none", found, fix)
+
+
+def one_setting(q: Question) -> Iterator[Finding]:
+    """WB210: roles of one pool share processes, and NCCL's settings with them."""
+    seen: dict[frozenset[str], Role] = {}
+    for role, place in q.placed.items():
+        setting = place.nccl_backend
+        if setting not in ("p2p", "ring"):
+            continue
+        first = seen.setdefault(frozenset(q.named(role)), role)
+        if q.placed[first].nccl_backend != setting:
+            theirs = q.placed[first].nccl_backend
+            found = f"it shares its processes with the {first}, whose nccl_backend is {theirs}"
+            fix = Fix(f"write {theirs} for both", {str(role): place.model_copy(update={"nccl_backend": theirs}).to_dict()})
+            yield finding("WB210", role, f"{role}: nccl_backend {setting}", found, fix)

@@ -1,0 +1,111 @@
+"""What ``workbench check`` says of a map, and the map that its patches make."""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from workbench.errors import ConfigError
+from workbench.findings import Finding
+from workbench.mapping.checks import Question, check
+from workbench.mapping.device_map import DeviceMap
+from workbench.mapping.resolve import Resolved
+from workbench.mapping.shapes import shape
+from workbench.survey.mend import rewrite
+from workbench.survey.read import map_of, topology_of
+from workbench.topology.host import host
+
+MOST_PATCHES = 50
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """``ok``: nothing of severity error (strict: nor warning). ``resolved``: role -> what it comes to on the machine."""
+
+    ok: bool
+    resolved: dict[str, Resolved]
+    findings: tuple[Finding, ...]
+
+
+def report(question: Question, *, strict: bool = False) -> CheckReport:
+    """The verdict."""
+    found = check(question)
+    bad = ("error", "warning") if strict else ("error",)
+    ok = not any(finding.severity in bad for finding in found)
+    return CheckReport(ok, {str(role): place for role, place in question.resolved.items()}, found)
+
+
+def mended(question: Question) -> tuple[DeviceMap, tuple[Finding, ...]]:
+    """The map with every patch that leads on, the gravest first, each checked anew; and the findings that were patched."""
+    done: list[Finding] = []
+    seen = {str(question.devices.to_dict())}
+    while len(done) < MOST_PATCHES:
+        for finding in check(question):
+            if finding.fix.patch is None:
+                continue
+            after = question.with_map(finding.fix.patch)
+            if (text := str(after.devices.to_dict())) not in seen and _better(question, after, finding):
+                seen.add(text)
+                question = after
+                done.append(finding)
+                break
+        else:
+            break
+    return question.devices, tuple(done)
+
+
+def _better(before: Question, after: Question, finding: Finding) -> bool:
+    """The finding is gone, and no graver one has come."""
+    was, now = Counter(one.severity for one in check(before)), Counter(one.severity for one in check(after))
+    same = [one for one in check(after) if (one.code, one.role, one.asked) == (finding.code, finding.role, finding.asked)]
+    return not same and (now["error"] <= was["error"] if finding.severity == "error" else now["error"] == 0 or now["error"] <= was["error"])
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A verdict, with what was patched and the file's diff. Printed: tables for people."""
+
+    question: Question
+    report: CheckReport
+    patched: tuple[Finding, ...] = ()
+    diff: str = ""
+
+    def __str__(self) -> str:
+        from workbench.mapping.on_machine import verdict
+
+        lines = [f"mended {finding.code}: {finding.fix.text}" for finding in self.patched]
+        unsaid = "" if self.question.shape else "no --model: sizes and memory were not checked"
+        whole = verdict(self.question.devices, self.report.resolved, self.report.findings)
+        return "\n".join(part for part in (self.diff, *lines, whole, unsaid) if part)
+
+
+def run_check(
+    map_file: str,
+    machine: str | None,
+    *,
+    model: str | None,
+    algo: str | None,
+    batch: int | None,
+    lora: bool,
+    strict: bool,
+    fix: bool,
+) -> Outcome:
+    """Check the map in ``map_file`` on ``machine`` (None: this one, with its own limits and settings). Raises ConfigError."""
+    if fix and map_file == "-":
+        raise ConfigError("--fix -", "standard input can't be written to", "give a file")
+    devices, topology = map_of(map_file), topology_of(machine)
+    question = Question(
+        devices,
+        topology,
+        algo=algo,
+        shape=None if model is None else shape(model),
+        batch=batch,
+        lora=lora,
+        host=host() if machine is None else None,
+        probe=True,
+    )
+    if not fix:
+        return Outcome(question, report(question, strict=strict))
+    better, patched = mended(question)
+    diff = rewrite(Path(map_file), devices, better) if patched else ""
+    after = replace(question, devices=better)
+    return Outcome(after, report(after, strict=strict), patched, diff)

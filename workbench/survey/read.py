@@ -1,0 +1,46 @@
+"""From what stands on the command line to a topology and a map."""
+
+import sys
+from pathlib import Path
+
+from workbench.errors import ConfigError
+from workbench.mapping.device_map import DeviceMap
+from workbench.mapping.source import read_file
+from workbench.topology import Topology
+
+LARGEST = 4 * 2**20  # bytes of a matrix
+
+
+def topology_of(text: str | None) -> Topology:
+    """The topology that ``text`` names: a file with a matrix, "-" (standard input), "preset:NAME", "cpu:4"; None: this machine."""
+    if text is None:
+        return Topology.detect()
+    kind, _, rest = text.partition(":")
+    if kind == "preset":
+        return Topology.preset(rest)
+    if kind == "cpu" and rest.isdecimal():
+        return Topology.cpu(slots=int(rest[:9]))
+    return Topology.parse(_text(text), "standard input" if text == "-" else Path(text).name)
+
+
+def map_of(text: str) -> DeviceMap:
+    """The map in a file, or on standard input ("-")."""
+    if text == "-":
+        return DeviceMap.parse(_text("-"), "standard input")
+    return DeviceMap.of(read_file(Path(text)))
+
+
+def _text(path: str) -> str:
+    """A file's text. What is no UTF-8 in it is replaced: terminals leave anything behind."""
+    if path == "-":
+        return sys.stdin.buffer.read(LARGEST + 1).decode("utf-8", "replace")
+    try:
+        with Path(path).open("rb") as file:
+            raw = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            f"topology {path[:200]!r}", reason, "give a file with the output of nvidia-smi topo -m, or preset:NAME"
+        ) from error
+    wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")  # what PowerShell's > writes
+    return raw.decode("utf-16" if wide else "utf-8-sig", "replace")
