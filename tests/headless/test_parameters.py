@@ -126,7 +126,13 @@ def test_device_map_is_passed_as_its_path(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [(None, "can't be read"), ("[1", "is no YAML"), ("actor", "holds no roles, but 'actor'"), ("", "holds no roles, but None")],
+    [
+        (None, "--device-map .*map.yaml.*: No such file"),
+        ("[1", "no YAML"),
+        ("actor", "holds text, not roles"),
+        ("", "holds nothing, not roles"),
+        ("aktor: cpu", "line 1: aktor.*the roles are.*\n  fix: write 'actor'"),
+    ],
 )
 def test_a_device_map_that_can_not_be_used(tmp_path, text, problem):
     file = tmp_path / "map.yaml"

@@ -123,15 +123,13 @@ _NoDates.yaml_implicit_resolvers = {
 
 
 def check_device_map(path: Path) -> str:
-    """The path of a device map as a notebook's parameter. Raises ConfigError where it can't be read or is no YAML mapping."""
+    """The path of a device map as a notebook's parameter. Raises ConfigError where it can't be read or is no device map."""
+    from workbench.mapping import DeviceMap
+    from workbench.mapping.source import read_file
+
     try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as error:
-        raise ConfigError(f"--device-map {path}", f"it can't be read ({error.strerror})", "check the path") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--device-map {path}", f"it is no YAML ({error})", "mend the file") from error
-    if not isinstance(content, dict):
-        raise ConfigError(
-            f"--device-map {path}", f"it holds no roles, but {content!r:.60}", "write one line a role, as in `actor: {devices: [0]}`"
-        )
+        DeviceMap.of(read_file(path))
+    except ConfigError as error:
+        asked = error.asked if str(path) in error.asked else f"{path}: {error.asked}"
+        raise ConfigError(f"--device-map {asked}", error.found, error.fix) from error
     return str(path)
