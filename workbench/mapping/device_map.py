@@ -12,8 +12,10 @@ from pydantic import BaseModel, ConfigDict
 
 from workbench.errors import ConfigError
 from workbench.findings import Finding
+from workbench.mapping.dialect import placements
 from workbench.mapping.placement import Placement
 from workbench.mapping.resolve import Resolved, name_device, resolve
+from workbench.mapping.runnable import check_present, check_runnable
 from workbench.mapping.source import Source, read_file, read_text
 from workbench.roles import Role
 from workbench.topology import Topology
@@ -26,12 +28,12 @@ DEFAULTS = {Role.REFERENCE: Placement(share="actor"), Role.REWARD: Placement(dev
 
 
 class DeviceMap(BaseModel):
-    """Role -> devices, each as a compact string: "cpu", "0", "0-3", "0,2", "0-3 fsdp", "0-1 tp2", "node1:0-3", "share:actor", "http://host:8080".
+    """Role -> devices, as compact strings: "cpu", "0", "0-3", "0,2", "0-3 fsdp", "0-1 tp2", "node1:0-3", "share:actor", "http://host:8080".
 
-    ``DeviceMap()`` is everything on the CPU, ``DeviceMap(actor="0")`` everything on the first GPU. A role may also be a mapping with the keys
-    of a map's file (docs/maps.md). ``rollout`` left out: on the actor's devices. ``reference="share:actor"``: the actor with its adapter
-    off. ``reward="cpu"``: functions in the driver's process. ``critic`` left out: none. Raises ConfigError on what is no map; what a
-    map can't do ``check`` tells.
+    ``DeviceMap()`` is everything on the CPU, ``DeviceMap(actor="0")`` everything on the first GPU. A role may also be a mapping with the
+    keys of a map's file (docs/maps.md). ``rollout`` left out: on the actor's devices. ``reference="share:actor"``: the actor with its
+    adapter off. ``reward="cpu"``: functions in the driver's process. ``critic`` left out: none. Raises ConfigError on what is no map; what
+    a map can't do ``check`` tells.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,26 +45,18 @@ class DeviceMap(BaseModel):
     reward: Placement | None = None
 
     def __init__(self, **roles: Any) -> None:
-        written = {name: value for name, value in roles.items() if value not in (None, "")}
-        ready = {name: value for name, value in written.items() if isinstance(value, Placement)}
-        if len(ready) < len(written):
-            from workbench.mapping.dialect import placements
-
-            plain = {name: value.to_dict() if isinstance(value, Placement) else value for name, value in written.items()}
-            ready = {str(role): place for role, place in placements(Source("device map", plain)).items()}
-        super().__init__(**_completed(ready))
+        written = {name: value for name, value in roles.items() if value is not None and value != ""}
+        super().__init__(**_completed(placements(Source("device map", written))))
 
     @classmethod
     def of(cls, source: Source) -> "DeviceMap":
         """The map that a text or a file says."""
-        from workbench.mapping.dialect import placements
-
         return cls(**{str(role): place for role, place in placements(source).items()})
 
     @classmethod
     def parse(cls, text: str, name: str = "device map") -> "DeviceMap":
         """The map in YAML or JSON text. Raises ConfigError, with the line."""
-        return cls.of(read_text(text, name, is_json=text.lstrip()[:1] == "{"))
+        return cls.of(read_text(text, name))
 
     @classmethod
     def load(cls, source: "str | Path | Mapping[str, Any] | DeviceMap | None") -> "DeviceMap":
@@ -73,9 +67,9 @@ class DeviceMap(BaseModel):
             return source
         if isinstance(source, Mapping):
             return cls.of(Source("device map", source))
-        if isinstance(source, str) and not Path(source).suffix and "/" not in source and not Path(source).exists():
-            return cls(actor=source)
-        return cls.of(read_file(Path(source)))
+        if isinstance(source, Path) or _is_file(source):
+            return cls.of(read_file(Path(source)))
+        return cls(actor=source)
 
     @classmethod
     def auto(cls) -> "DeviceMap":
@@ -162,14 +156,10 @@ class DeviceMap(BaseModel):
 
     def check_present(self) -> None:
         """Raise ConfigError where this version can't run the map, or where torch sees no GPU for it."""
-        from workbench.mapping.runnable import check_present
-
         check_present(self)
 
     def check_runnable(self) -> None:
         """Raise ConfigError where one process can't obey the map: this version runs every role in one process, on one device."""
-        from workbench.mapping.runnable import check_runnable
-
         check_runnable(self)
 
     def _where(self, role: Role) -> str:
@@ -192,7 +182,7 @@ def flow(value: Any) -> str:
     """A value as YAML in one line."""
     import yaml
 
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
+    text: str = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
     return text.removesuffix("\n").removesuffix("\n...")
 
 
@@ -201,10 +191,18 @@ def _engine_beside(actor: Placement | None) -> Placement | None:
     return None if actor is None else Placement(devices=actor.devices)
 
 
-def _completed(places: Mapping[str, Placement]) -> dict[str, Placement]:
+def _completed(places: Mapping[Role, Placement]) -> dict[str, Placement]:
     """The roles with those that a map may leave out. An empty map is everything on the CPU."""
-    found = dict(places) or {"actor": Placement(devices=("cpu",))}
-    actor = found.get("actor")
-    if "rollout" not in found and actor is not None and actor.devices:
-        found["rollout"] = Placement(devices=actor.devices)
+    found = {str(role): place for role, place in places.items()} or {"actor": Placement(devices=("cpu",))}
+    engine = _engine_beside(found.get("actor"))
+    if engine is not None and engine.devices:
+        found = {"rollout": engine} | found
     return {str(role): place for role, place in DEFAULTS.items()} | found
+
+
+def _is_file(text: object) -> bool:
+    """Whether ``text`` is the path of a map rather than devices."""
+    try:
+        return isinstance(text, str) and (text.endswith((".yaml", ".yml", ".json")) or "/" in text or Path(text).is_file())
+    except OSError:  # a name too long for one
+        return False

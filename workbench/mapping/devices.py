@@ -1,21 +1,24 @@
 """Lists of devices as people write them: "cpu", "0-3", "0,2", "node1:0-3,node2:0-3", "cpu:0-1".
 
 A device is "cpu" (the CPU of the driver's machine), a position among the visible GPUs ("3"), or one on a named node ("node1:3"; "cpu:1" is
-a CPU slot). Lists keep the order in which nodes are named first; numbers are sorted within a node.
+a CPU slot). Devices without a node come first, then the nodes in the order in which they are named; numbers ascend within a node.
 """
 
 import re
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
 from workbench.errors import ConfigError
+from workbench.mapping.words import shown
 
 FORMS = (
     "write 'cpu', '0' for the first GPU, '0-3' or '0,2' for several, 'node1:0-3' on a named node, "
     "'0-3 fsdp', '0-3 tp2', 'share:actor', or 'http://host:8080'"
 )
 MOST = 4096  # devices of one role
-_PART = re.compile(r"(?:([A-Za-z_][\w.-]*):)?(\d{1,4})(?:-(\d{1,4}))?")
+_PART = re.compile(r"(?:([A-Za-z_][\w.-]*):)?([0-9]{1,4})(?:-([0-9]{1,4}))?")
+_ELSEWHERE = re.compile(r"(?:cuda|gpu|hip|rocm|xpu|npu|nvidia|device)[:_-]?([0-9]{1,4}(?:-[0-9]{1,4})?)?", re.IGNORECASE)
 
 
 def parse_devices(text: str, asked: str) -> tuple[str, ...]:
@@ -24,36 +27,48 @@ def parse_devices(text: str, asked: str) -> tuple[str, ...]:
         return ("cpu",)
     node, found = "", []
     for part in text.split(","):
-        match = _PART.fullmatch(part.strip())
-        span = range(int(match[2]), int(match[3] or match[2]) + 1) if match else ()
-        if match is None or not span:
-            raise ConfigError(asked, f"{part[:60]!r} is no device", FORMS)
-        node = match[1] or node
-        found += [f"{node}:{number}" if node else str(number) for number in span]
-        if len(found) > MOST:
-            raise ConfigError(asked, f"more than {MOST} devices", FORMS)
+        named, numbers = _read_part(part.strip(), asked)
+        node = named or node
+        found += [f"{node}:{number}" if node else str(number) for number in numbers]
+        _check_count(found, asked)
     return in_order(found)
+
+
+def _read_part(part: str, asked: str) -> tuple[str, range]:
+    """ "node1:0-3" as its node and its numbers; the node of "0-3" is ""."""
+    other = _ELSEWHERE.fullmatch(part)
+    if other:
+        raise ConfigError(asked, f"{part!r} is no device: a GPU is its position among the visible ones", f"write {other[1] or '0'!r}")
+    match = _PART.fullmatch(part)
+    numbers = range(int(match[2]), int(match[3] or match[2]) + 1) if match else range(0)
+    if match is None or not numbers:
+        raise ConfigError(asked, f"{shown(part)} is no device", FORMS)
+    return match[1] or "", numbers
 
 
 def list_devices(value: Any, asked: str) -> tuple[str, ...]:
     """The devices of a file's value: a number, a compact string, or a list of both."""
-    parts = value if isinstance(value, list | tuple) else [value]
-    if len(parts) > MOST:
-        raise ConfigError(asked, f"more than {MOST} devices", FORMS)
     found: list[str] = []
-    for part in parts:
+    for part in value if isinstance(value, list | tuple) else [value]:
         if not isinstance(part, int | str) or isinstance(part, bool):
-            raise ConfigError(asked, f"{part!r:.60} is no device", FORMS)
+            raise ConfigError(asked, f"{shown(part)} is no device", FORMS)
         found += parse_devices(str(part).strip(), asked)
+        _check_count(found, asked)
     if "cpu" in found and len(found) > 1:
-        raise ConfigError(asked, "the CPU beside other devices", "write 'cpu' alone, 'cpu:0-1' for slots, or GPUs alone")
+        raise ConfigError(asked, "the CPU stands beside other devices", "write 'cpu' alone, 'cpu:0-1' for slots, or GPUs alone")
     return in_order(found)
 
 
-def in_order(devices: list[str]) -> tuple[str, ...]:
-    """Devices node by node, in the order in which the nodes are first named; numbers ascending."""
-    nodes = list(dict.fromkeys(node_of(device) for device in devices))
-    return tuple(sorted(devices, key=lambda device: (nodes.index(node_of(device)), number_of(device))))
+def _check_count(devices: list[str], asked: str) -> None:
+    if len(devices) > MOST:
+        raise ConfigError(asked, f"it has more than {MOST} devices", "name fewer")
+
+
+def in_order(devices: Iterable[str]) -> tuple[str, ...]:
+    """Devices node by node: those without a node first, since a node's name holds for all that follows in a compact string."""
+    listed = list(devices)
+    rank = {"": -1} | {node: at for at, node in enumerate(dict.fromkeys(node_of(device) for device in listed)) if node}
+    return tuple(sorted(listed, key=lambda device: (rank[node_of(device)], number_of(device))))
 
 
 def node_of(device: str) -> str:

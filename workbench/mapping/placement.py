@@ -1,13 +1,18 @@
 """Where one role runs and how its model lies there, as people write it: "0-3", "0,2 fsdp", "0-1 tp2", "cpu", "share:actor"."""
 
 import re
+from difflib import get_close_matches
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
 from workbench.errors import ConfigError
 from workbench.mapping.devices import FORMS, node_of, number_of, parse_devices, spans
+from workbench.mapping.words import nearest, shown
+from workbench.roles import ALIASES, Role
 
+Layout = Literal["ddp", "fsdp"]
 Mode = Literal["auto", "zero_copy", "merged", "adapter", "full"]
 
 
@@ -22,7 +27,7 @@ class Placement(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     devices: tuple[str, ...] = ()
-    layout: Literal["ddp", "fsdp"] = "ddp"
+    layout: Layout = "ddp"
     tp: int = 1
     dp: int | None = None
     share: str = ""
@@ -78,38 +83,50 @@ class Placement(BaseModel):
 
 def parse(text: str, asked: str) -> Placement:
     """The placement that ``text`` says. ``asked`` begins the message of the ConfigError that a text which says none raises."""
-    words = re.sub(r",\s+", ",", text.strip()).split()
-    if len(words) == 1 and words[0].startswith("share:"):
-        return Placement(share=words[0].removeprefix("share:"))
-    if len(words) == 1 and "://" in words[0]:
-        return Placement(url=check_url(words[0], asked))
+    words = re.sub(r"\s*,\s*", ",", text.strip()).split()
     if not words:
         raise ConfigError(asked, "that is no device", FORMS)
-    layout, tp = "ddp", 1
+    if words[0].startswith("share:") or "://" in words[0]:
+        if len(words) > 1:
+            raise ConfigError(asked, f"{shown(text)} says more than {words[0][:60]!r}", "a layout stands only beside devices")
+        name = words[0].removeprefix("share:")
+        return Placement(share=read_role(name, asked)) if name != words[0] else Placement(url=check_url(name, asked))
+    layouts, sizes = set(), set()
     for word in words[1:]:
-        layout, tp = _layout(word, layout, tp, asked)
-    return Placement(devices=parse_devices(words[0], asked), layout=layout, tp=tp)  # type: ignore[arg-type]
+        layout, tp = read_layout(word, asked)
+        layouts |= {layout} if tp == 1 else set()
+        sizes |= {tp} if tp > 1 else set()
+    if len(layouts) > 1 or len(sizes) > 1:
+        raise ConfigError(asked, f"{' '.join(words[1:])[:60]!r} says two layouts", "write one of them")
+    return Placement(devices=parse_devices(words[0], asked), layout=min(layouts, default="ddp"), tp=min(sizes, default=1))
 
 
-def _layout(word: str, layout: str, tp: int, asked: str) -> tuple[str, int]:
-    """Layout and tensor-parallel size with one more word."""
-    found = read_layout(word, asked)
-    return (found[0] if found[0] != "ddp" else layout), (found[1] if found[1] > 1 else tp)
-
-
-def read_layout(word: str, asked: str) -> tuple[str, int]:
+def read_layout(word: str, asked: str) -> tuple[Layout, int]:
     """ "ddp", "fsdp", "tp2" or "tp=2" as layout and tensor-parallel size."""
-    match = re.fullmatch(r"tp=?([1-9]\d{0,3})", word)
+    match = re.fullmatch(r"tp=?([1-9][0-9]{0,3})", word)
     if match:
         return "ddp", int(match[1])
-    if word not in ("ddp", "fsdp"):
-        fix = "write ddp (a whole model on each device), fsdp (one in shards), or tp2 for a model over 2 devices"
-        raise ConfigError(asked, f"{word[:60]!r} is no layout", fix)
-    return word, 1
+    if word in ("ddp", "fsdp"):
+        return ("fsdp" if word == "fsdp" else "ddp"), 1
+    near = get_close_matches(word[:60], ("ddp", "fsdp"), n=1)
+    fix = f"write {near[0]!r}" if near else "write ddp (a whole model on each device), fsdp (one in shards), or tp2 (a model over 2)"
+    raise ConfigError(asked, f"{shown(word)} is no layout", fix)
+
+
+def read_role(name: str, asked: str) -> Role:
+    """The role called ``name``, other names of it included."""
+    key = ALIASES.get(name, name)
+    if key not in list(Role):
+        raise ConfigError(asked, f"{shown(name)} is no role", nearest(name, [*Role, *ALIASES], "the roles"))
+    return Role(key)
 
 
 def check_url(text: str, asked: str) -> str:
     """``text``, where it is the address of a service."""
-    if not re.fullmatch(r"https?://(?:[\w.-]+|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?(?:/[^\s]*)?", text):
-        raise ConfigError(asked, f"{text[:80]!r} is no address of a service", "write http://HOST:PORT")
+    try:
+        right = re.fullmatch(r"https?://[^\s/?#@]+(?:/[^\s]*)?", text) and urlsplit(text).hostname and urlsplit(text).port != 0
+    except ValueError:  # a port beyond 65535, an IPv6 address that is none
+        right = False
+    if not right:
+        raise ConfigError(asked, f"{shown(text)} is no address of a service", "write http://HOST:PORT")
     return text

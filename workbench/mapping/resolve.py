@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from workbench.mapping.devices import node_of, number_of
+from workbench.mapping.devices import node_of
 from workbench.mapping.placement import Placement
-from workbench.mapping.shapes import ModelShape
 from workbench.roles import Role
 from workbench.topology import Topology
 
 if TYPE_CHECKING:
     from workbench.mapping.device_map import DeviceMap
+    from workbench.mapping.model_shape import ModelShape
 
 COMFORT = 0.7  # of a GPU's memory: two copies of the weights beyond it leave no room for KV cache and activations
 
@@ -48,9 +48,9 @@ def name_device(device: str, topology: Topology | None) -> str:
 
 
 def resolve(
-    devices: "DeviceMap", topology: Topology | None = None, *, lora: bool = True, shape: ModelShape | None = None
+    devices: "DeviceMap", topology: Topology | None = None, *, lora: bool = True, shape: "ModelShape | None" = None
 ) -> dict[Role, Resolved]:
-    """Role -> what it comes to. ``lora``: adapters are trained; else the whole model (mode "full"). ``shape``: of the model, for its size."""
+    """Role -> what it comes to. ``lora``: adapters are trained; else the whole model (mode "full"). ``shape``: of the model."""
     found = {}
     for role, place in devices.places.items():
         host = _host(devices.places, role)
@@ -96,7 +96,7 @@ def _residency(devices: "DeviceMap", role: Role) -> Literal["hybrid", "static"]:
     return "hybrid" if set(actor.devices) == set(rollout.devices) else "static"
 
 
-def choose_mode(devices: "DeviceMap", topology: Topology | None, lora: bool, shape: ModelShape | None) -> tuple[str, str]:
+def choose_mode(devices: "DeviceMap", topology: Topology | None, lora: bool, shape: "ModelShape | None") -> tuple[str, str]:
     """How the engine gets the weights, and why (docs/maps.md: modes)."""
     rollout, actor = devices.places[Role.ROLLOUT], devices.places.get(Role.ACTOR)
     if rollout.mode != "auto":

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
+from workbench.mapping.placement import Placement
 from workbench.roles import Role
 
 if TYPE_CHECKING:
@@ -28,9 +29,19 @@ def check_runnable(devices: "DeviceMap") -> None:
         first = errors[0]
         more = f" ({len(errors) - 1} more: devices.check())" if len(errors) > 1 else ""
         raise ConfigError(f"{first.asked} ({first.code})", first.found + more, first.fix.text)
-    actor, rollout = devices.places[Role.ACTOR], devices.places[Role.ROLLOUT]
-    if devices.critic:
+    places = devices.places  # an actor and a rollout with devices are there: the checks tell else
+    if Role.CRITIC in places:
         raise ConfigError(f"critic: {str(devices.critic)!r}", "no algorithm of this version has one", "leave the critic out")
+    _check_models(places[Role.ACTOR], places[Role.ROLLOUT])
+    if not places[Role.REFERENCE].share:
+        asked = f"reference: {str(devices.reference)!r}"
+        raise ConfigError(asked, "the reference is the actor with its adapter off", "write reference='share:actor'")
+    if places[Role.REWARD].devices != ("cpu",):
+        raise ConfigError(f"reward: {str(devices.reward)!r}", "rewards are functions in this process", "write reward='cpu'")
+
+
+def _check_models(actor: Placement, rollout: Placement) -> None:
+    """Trainer and engine: on one device, and the first."""
     if len(actor.devices) > 1:
         raise ConfigError(f"actor: {str(actor)!r}", ONE, "write 'cpu' or '0'")
     if actor.devices[0] not in ("cpu", "0"):
@@ -39,14 +50,5 @@ def check_runnable(devices: "DeviceMap") -> None:
     if rollout.devices != actor.devices:
         raise ConfigError(f"rollout: {str(rollout)!r} beside actor: {str(actor)!r}", ONE, f"write rollout={str(actor)!r}")
     if rollout.mode not in ("auto", "adapter"):
-        raise ConfigError(f"rollout: mode {rollout.mode!r}", "this version's engine gets the adapter", "write mode: adapter, or leave it out")
-    _check_others(devices)
-
-
-def _check_others(devices: "DeviceMap") -> None:
-    places = devices.places
-    if not places[Role.REFERENCE].share:
-        asked = f"reference: {str(devices.reference)!r}"
-        raise ConfigError(asked, "the reference is the actor with its adapter off", "write reference='share:actor'")
-    if places[Role.REWARD].devices != ("cpu",):
-        raise ConfigError(f"reward: {str(devices.reward)!r}", "rewards are functions in this process", "write reward='cpu'")
+        fix = "write mode: adapter, or leave it out"
+        raise ConfigError(f"rollout: mode {rollout.mode!r}", "this version's engine gets the adapter", fix)

@@ -1,161 +1,196 @@
 """From one role's entry to its placement: where it is, and the one layout that all its keys speak of."""
 
+import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
-from urllib.parse import urlparse
+from urllib.parse import urlsplit
 
 from workbench.errors import ConfigError
 from workbench.mapping.devices import list_devices, node_of
-from workbench.mapping.entry import GroupEntry, RoleEntry
-from workbench.mapping.placement import Placement, check_url, read_layout
-from workbench.roles import Role
+from workbench.mapping.entry import At, GroupEntry, RoleEntry, SizesEntry
+from workbench.mapping.placement import Layout, Placement, check_url, read_layout, read_role
+from workbench.mapping.words import nearest, shown
 
-At = Callable[..., str]  # keys of the entry -> what a message calls the place: "map.yaml, line 3: actor.tp"
 STRATEGIES = {
     **dict.fromkeys(("ddp", "dp", "data_parallel"), "ddp"),
     **dict.fromkeys(("fsdp", "fsdp2", "fully_sharded"), "fsdp"),
     **dict.fromkeys(("tp", "tensor", "tensor_parallel"), "tp"),
 }
-UNSUPPORTED = ("pp", "pipeline", "ep", "expert", "zero", "zero1", "zero2", "zero3", "deepspeed", "megatron")
 SHARDING = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "fsdp", "NO_SHARD": "ddp"}
+UNSUPPORTED = {
+    **dict.fromkeys(("pp", "pipeline", "pipeline_parallel"), "pipeline parallelism"),
+    **dict.fromkeys(("ep", "expert", "expert_parallel"), "expert parallelism"),
+    **dict.fromkeys(("zero", "zero1", "zero2", "zero3", "deepspeed"), "ZeRO"),
+    **{"megatron": "Megatron", "HYBRID_SHARD": "shards within a node and copies between nodes"},
+}
 _KEPT = ("shared_mem_name", "mode", "placement_policy", "offload_strategy", "prompt_loading", "nccl_backend", "inference_only")
+_LAYING = ("layout", "tp", "tp_size", "dp", "parallel_strategy", "sharding_strategy", "mesh_shape", "gpus_per_node")
 
 
-def place(entry: RoleEntry, at: At, groups: Mapping[str, GroupEntry]) -> Placement:
-    """The placement that ``entry`` says, with the named group that it may refer to."""
+@dataclass(frozen=True)
+class Group:
+    """A named group: its devices, and what else its entry says."""
+
+    devices: tuple[str, ...]
+    entry: GroupEntry
+
+
+def place(entry: RoleEntry, at: At, groups: Mapping[str, Group], sizes: SizesEntry) -> Placement:
+    """The placement that ``entry`` says, with the named group that it may refer to and its sizes of ``parallelism_config``."""
     devices, group = _devices(entry, at, groups)
     whole = entry if group is None else _merged(entry, at, group)
-    url = _one_of(whole, at, "url", "service_url")
-    _check_place(whole, at, devices, url)
-    layout, tp, dp = _layout(whole, at, len(devices))
+    url = _url(whole, at)
+    _check_place(whole, at, devices, sizes)
+    layout, tp, dp = _layout(whole, at, len(devices), sizes)
+    if whole.shared_mem_name is not None:
+        _check_shared_memory(whole.shared_mem_name, at("shared_mem_name"), url)
     return Placement(
         devices=devices,
-        layout=layout,  # type: ignore[arg-type]
+        layout=layout,
         tp=tp,
         dp=dp,
-        share=Role.read(whole.share) if whole.share else "",
-        url=check_url(url, at("service_url")) if url else "",
+        share=read_role(whole.share, at("share")) if whole.share is not None else "",
+        url=url,
         sharding_strategy="SHARD_GRAD_OP" if (whole.sharding_strategy or "").upper() == "SHARD_GRAD_OP" else None,
-        **{key: getattr(whole, key) for key in _KEPT if getattr(whole, key) is not None},
+        **{key: value for key in _KEPT if (value := getattr(whole, key)) is not None},
     )
 
 
-def _one_of(entry: RoleEntry, at: At, *keys: str) -> Any:
-    """The value of keys that mean the same."""
-    said = {key: value for key in keys if (value := getattr(entry, key)) is not None}
-    if len(set(map(str, said.values()))) > 1:
-        raise ConfigError(at(), " and ".join(f"{key}: {value}" for key, value in said.items()), "write one of them")
-    return next(iter(said.values()), None)
-
-
-def _devices(entry: RoleEntry, at: At, groups: Mapping[str, GroupEntry]) -> tuple[tuple[str, ...], GroupEntry | None]:
+def _devices(entry: RoleEntry, at: At, groups: Mapping[str, Group]) -> tuple[tuple[str, ...], Group | None]:
     """The devices of an entry, and the named group that they came from."""
     if entry.devices is not None and entry.device_group is not None:
         raise ConfigError(at(), "devices and device_group say the same thing", "write one of them")
-    if isinstance(entry.device_group, str) and entry.device_group in groups:
-        group = groups[entry.device_group]
-        return list_devices(group.devices, f"group {entry.device_group!r}"), group
-    key = "devices" if entry.devices is not None else "device_group"
-    devices = getattr(entry, key)
-    if devices is None or devices == []:
-        return (), None
-    if isinstance(devices, str) and " " in devices.strip():
-        raise ConfigError(at(key), f"{devices[:60]!r} says more than devices", "write the layout as a key of its own: layout: fsdp, or tp: 2")
-    if key == "device_group" and isinstance(devices, str) and devices[:1].isalpha() and ":" not in devices and devices != "cpu":
-        raise _no_group(devices, at(key), groups)
-    return list_devices(devices, at(key)), None
+    key = "device_group" if entry.devices is None else "devices"
+    written = getattr(entry, key)
+    if isinstance(written, str) and key == "device_group":
+        if written in groups:
+            return groups[written].devices, groups[written]
+        if re.fullmatch(r"[^\W\d][\w.-]*", written) and written != "cpu":
+            raise no_group(written, at(key), groups)
+    if isinstance(written, str) and " " in re.sub(r"\s*,\s*", ",", written.strip()):
+        raise ConfigError(
+            at(key), f"{shown(written)} says more than devices", "write the layout as a key of its own: layout: fsdp, or tp: 2"
+        )
+    return (list_devices(written, at(key)) if written is not None else ()), None
 
 
-def _no_group(name: str, asked: str, groups: Mapping[str, GroupEntry]) -> ConfigError:
-    known = f"the groups are {', '.join(groups)}" if groups else "this map has no table of groups"
-    near = get_close_matches(name, groups, n=1)
-    fix = f"add at the top level: groups: {{{name[:40]}: {{devices: [0, 1]}}}}, or write a list of devices"
-    return ConfigError(asked, f"{name[:60]!r} names a group, and {known}", f"write {near[0]!r}, or {fix}" if near else fix)
+def no_group(name: str, asked: str, groups: Mapping[str, Group]) -> ConfigError:
+    """The error for a name that no group has; shows how to define it."""
+    define = f"at the top level: groups: {{{name[:40]}: {{devices: [0, 1]}}}}"
+    if not groups:
+        return ConfigError(asked, f"{shown(name)} names a group, and this map has no groups", f"write {define}; or a list of devices")
+    return ConfigError(asked, f"{shown(name)} names no group", f"{nearest(name, groups, 'the groups')}, or add {define}")
 
 
-def _merged(entry: RoleEntry, at: At, group: GroupEntry) -> RoleEntry:
+def _merged(entry: RoleEntry, at: At, group: Group) -> RoleEntry:
     """The entry with what its group says; the two may not contradict each other."""
-    said = {key: value for key in GroupEntry.model_fields if key != "devices" and (value := getattr(group, key)) is not None}
+    said = {key: value for key in GroupEntry.model_fields if key != "devices" and (value := getattr(group.entry, key)) is not None}
     for key, theirs in said.items():
         own = getattr(entry, key)
         if own is not None and own != theirs:
-            raise ConfigError(at(key), f"{own!r}, and its group {entry.device_group!r} says {theirs!r}", "write one of them")
+            raise ConfigError(at(key), f"{shown(own)} here, and {shown(theirs)} in its group {entry.device_group!r}", "write one of them")
     return entry.model_copy(update=said)
 
 
-def _check_place(entry: RoleEntry, at: At, devices: tuple[str, ...], url: str | None) -> None:
-    """An entry says exactly one of devices, share and a service; and its devices are as many as it says."""
-    said = [name for name, there in (("devices", devices), ("share", entry.share), ("a service", url)) if there]
+def _url(entry: RoleEntry, at: At) -> str:
+    """The service that an entry names; "" where it names none."""
+    if entry.url and entry.service_url and entry.url != entry.service_url:
+        raise ConfigError(at(), "url and service_url say different things", "write one of them")
+    key = "url" if entry.service_url is None else "service_url"
+    url = getattr(entry, key)
+    return "" if url is None else check_url(url, at(key))
+
+
+def _check_place(entry: RoleEntry, at: At, devices: tuple[str, ...], sizes: SizesEntry) -> None:
+    """An entry says exactly one of devices, share and a service; sizes and layouts only beside devices; and as many devices as it says."""
+    url = entry.url or entry.service_url
+    said = [name for name, there in (("devices", devices), ("share", entry.share is not None), ("a service", url)) if there]
     if len(said) > 1:
-        raise ConfigError(at(), f"{' and '.join(said)}: a role is in one place", "write one of them")
+        raise ConfigError(at(), f"it says {' and '.join(said)}, and a role is in one place", "write one of them")
     if not said:
         raise ConfigError(at(), "it says no place", "write devices: [0, 1], share: actor, or service_url: http://host:8080")
-    if entry.shared_mem_name is not None:
-        _check_shared_memory(entry.shared_mem_name, at("shared_mem_name"), url)
+    laying = [key for key in _LAYING if getattr(entry, key) is not None] + ["parallelism_config"] * any(sizes.model_dump().values())
+    if laying and not devices:
+        raise ConfigError(at(laying[0]), f"it stands only beside devices, and this role has {said[0]}", "leave it out")
+    if url and entry.nccl_backend in ("p2p", "ring"):
+        raise ConfigError(at("nccl_backend"), "a service has no processes of this run", "leave it out, or write none")
+    _check_per_node(entry.gpus_per_node, at("gpus_per_node"), devices)
+
+
+def _check_per_node(size: int | None, asked: str, devices: tuple[str, ...]) -> None:
     per_node = {node: sum(node_of(device) == node for device in devices) for node in map(node_of, devices)}
-    wrong = next((f"{count} on {node or 'the node'}" for node, count in per_node.items() if count != entry.gpus_per_node), None)
-    if entry.gpus_per_node is not None and wrong:
+    wrong = next((f"{count} on {node or 'the node'}" for node, count in per_node.items() if count != size), None)
+    if size is not None and wrong:
         fix = f"write gpus_per_node: {next(iter(per_node.values()))}, or other devices"
-        raise ConfigError(at("gpus_per_node"), f"{entry.gpus_per_node} asked, and its devices are {wrong}", fix)
+        raise ConfigError(asked, f"{size} GPUs on each node, and its devices are {wrong}", fix)
 
 
-def _check_shared_memory(name: str, asked: str, url: str | None) -> None:
+def _check_shared_memory(name: str, asked: str, url: str) -> None:
     if not url:
         raise ConfigError(asked, "it names the block through which a service gets token ids, and there is no service", "add service_url")
-    if not name.strip("/") or "/" in name.strip("/") or len(name) > 250:
-        raise ConfigError(asked, f"{name[:60]!r} is no name of a shared-memory block", "write a name such as 'rewards'")
-    host = urlparse(url).hostname
-    if host not in ("localhost", "127.0.0.1", "::1", socket.gethostname()):
+    if not re.fullmatch(r"/?[A-Za-z0-9_][A-Za-z0-9_.-]{0,249}", name):
+        raise ConfigError(asked, f"{shown(name)} is no name of a shared-memory block", "write a name such as 'rewards'")
+    host = urlsplit(url).hostname or ""
+    if host not in ("localhost", "127.0.0.1", "::1", socket.gethostname().lower()):
         raise ConfigError(asked, f"{host} is another machine, and memory is shared on one", "leave it out, or ask a service on localhost")
 
 
-def _layout(entry: RoleEntry, at: At, count: int) -> tuple[str, int, int | None]:
+@dataclass
+class _Said:
+    """What each key says of the layout, of tp and of dp."""
+
+    layout: dict[str, Layout] = field(default_factory=dict)
+    tp: dict[str, int] = field(default_factory=dict)
+    dp: dict[str, int] = field(default_factory=dict)
+
+
+def _layout(entry: RoleEntry, at: At, count: int, sizes: SizesEntry) -> tuple[Layout, int, int | None]:
     """Layout, tp and dp of all keys that speak of them; contradictions are refused. Whether they fit the group a check tells."""
-    layouts: dict[str, str] = {}
-    sizes: dict[str, int] = {}
-
-    def note(key: str, layout: str | None, size: int | None) -> None:
-        layouts.update({key: layout} if layout else {})
-        sizes.update({key: size} if size else {})
-
+    said = _Said()
     if entry.layout is not None:
-        layout, size = read_layout(entry.layout, at("layout"))
-        note("layout", layout if size == 1 else None, size if size > 1 else None)
-    tp = _one_of(entry, at, "tp", "tp_size")
-    note("tp", None, tp)
+        layout, tp = read_layout(entry.layout, at("layout"))
+        said.layout.update({"layout": layout} if tp == 1 else {})
+        said.tp.update({"layout": tp} if tp > 1 else {})
+    if entry.sharding_strategy is not None:
+        said.layout["sharding_strategy"] = _known(
+            entry.sharding_strategy.upper(), SHARDING, at("sharding_strategy"), "FULL_SHARD, SHARD_GRAD_OP or NO_SHARD"
+        )
+    said.tp |= _there(tp=entry.tp, tp_size=entry.tp_size, parallelism_config=sizes.tp)
+    said.dp |= _there(dp=entry.dp, parallelism_config=sizes.dp)
+    _add_mesh(said, entry.mesh_shape, at)
     if entry.parallel_strategy is not None:
         strategy = _known(entry.parallel_strategy.lower(), STRATEGIES, at("parallel_strategy"), "ddp, fsdp or tp")
-        note("parallel_strategy", strategy if strategy != "tp" else None, (tp or count) if strategy == "tp" else None)
-    if entry.sharding_strategy is not None:
-        note("sharding_strategy", _known(entry.sharding_strategy.upper(), SHARDING, at("sharding_strategy"), ", ".join(SHARDING)), None)
-    mesh = _mesh(entry, at)
-    note("mesh_shape", None, mesh.get("tp"))
-    for said in (layouts, sizes):
-        if len(set(said.values())) > 1:
-            raise ConfigError(at(), " and ".join(f"{key} says {value}" for key, value in said.items()), "write one of them")
-    if mesh and entry.dp not in (None, mesh["dp"]):
-        raise ConfigError(at("mesh_shape"), f"dp is {mesh['dp']} there and {entry.dp} beside", "write one of them")
-    return next(iter(layouts.values()), "ddp"), next(iter(sizes.values()), 1), mesh.get("dp", entry.dp)
+        if strategy != "tp":
+            said.layout["parallel_strategy"] = strategy
+        elif not said.tp:
+            said.tp["parallel_strategy"] = max(1, count // next(iter(said.dp.values()), 1))
+    for title, values in (("", said.layout), ("tp ", said.tp), ("dp ", said.dp)):
+        if len(set(values.values())) > 1:
+            raise ConfigError(at(), " and ".join(f"{key} says {title}{value}" for key, value in values.items()), "write one of them")
+    return next(iter(said.layout.values()), "ddp"), next(iter(said.tp.values()), 1), next(iter(said.dp.values()), None)
 
 
-def _known(text: str, table: Mapping[str, str], asked: str, forms: str) -> str:
-    if text in table:
-        return table[text]
-    if text == "HYBRID_SHARD":
-        raise ConfigError(asked, f"{text} is not supported: shards within a node, copies between nodes", f"write {forms}")
-    raise ConfigError(asked, f"{text[:60]!r} is {'not supported' if text in UNSUPPORTED else 'unknown'}", f"write {forms}")
+def _there(**sizes: int | None) -> dict[str, int]:
+    return {key: size for key, size in sizes.items() if size is not None}
 
 
-def _mesh(entry: RoleEntry, at: At) -> dict[str, int]:
+def _add_mesh(said: _Said, shape: Any, at: At) -> None:
     """``mesh_shape`` as sizes: [dp, tp], in the order of torch's DeviceMesh."""
-    shape = entry.mesh_shape
-    if shape is None:
-        return {}
-    if isinstance(shape, dict):
-        return {"dp": 1, "tp": 1} | {str(key): size for key, size in shape.items()}
-    if not 1 <= len(shape) <= 2:
-        found = f"{shape} has {len(shape)} axes; pipeline and expert parallelism are not supported"
+    if isinstance(shape, list) and not 1 <= len(shape) <= 2:
+        found = f"{shape} has {len(shape)} axes: pipeline and expert parallelism are not supported"
         raise ConfigError(at("mesh_shape"), found, "write [dp, tp]")
-    return {"dp": shape[0], "tp": shape[1] if len(shape) == 2 else 1}
+    mesh = dict(zip(("dp", "tp"), [*shape, 1], strict=False)) if isinstance(shape, list) else shape or {}
+    said.dp.update({"mesh_shape": mesh["dp"]} if "dp" in mesh else {})
+    said.tp.update({"mesh_shape": mesh["tp"]} if "tp" in mesh else {})
+
+
+def _known(word: str, table: Mapping[str, Any], asked: str, forms: str) -> Any:
+    if word in table:
+        return table[word]
+    if word in UNSUPPORTED:
+        raise ConfigError(asked, f"{UNSUPPORTED[word]} is not supported", f"write {forms}")
+    near = get_close_matches(word[:60], table, n=1)
+    raise ConfigError(asked, f"{shown(word)} is unknown", f"write {near[0]}" if near else f"write {forms}")
