@@ -7,7 +7,7 @@ import pytest
 
 from workbench.records import PHASES
 from workbench.roles import Role
-from workbench.palette import DARK, INK, LIGHT, MUTED, PAPER, ROLE_COLOUR, tint
+from workbench.palette import DARK, INK, LIGHT, MUTED, PAPER, ROLE_COLOUR, THEMES, mix, tint
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.
 VISION = {
@@ -69,3 +69,27 @@ def test_tint_is_bounded() -> None:
     assert tint("good", 0.5) == "rgba(15,108,189,0.19)"
     assert tint("good", 7) == tint("good", 1) == "rgba(15,108,189,0.38)"
     assert tint("bad", -1) == "rgba(207,74,26,0.00)"
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_drawing_can_be_read_on_all_of_its_surfaces(theme: str) -> None:
+    colours = THEMES[theme]
+    soft = [name for name in colours if name.endswith("-soft")]
+    assert len(soft) == len(Role)
+    for surface in ("paper", "node", "area", "tile", "band", *soft):
+        assert contrast(colours["ink"], colours[surface]) > 7, surface
+    for surface in ("paper", "node", "area", "tile"):
+        assert contrast(colours["muted"], colours[surface]) > 4.5, surface
+    for surface in ("paper", "node", "tile"):
+        assert contrast(colours["edge"], colours[surface]) > 3, surface
+        assert contrast(colours["wire"], colours[surface]) > 3, surface
+    for role in ROLE_COLOUR.values():
+        assert contrast(colours[role], colours["tile"]) > 3, role
+        assert contrast(colours[role], colours["paper"]) > 3, role
+    assert contrast(colours["error"], colours["paper"]) > 4.5  # the number of an error is paper on it
+
+
+def test_a_mix_lies_between() -> None:
+    assert mix("#ffffff", "#000000", 0.5) == "#808080"
+    assert mix("#0f6cbd", "#ffffff", 1.0) == "#0f6cbd"
+    assert mix("#0f6cbd", "#ffffff", 0.0) == "#ffffff"
