@@ -66,6 +66,14 @@ def test_the_cube_mesh_is_counted_link_by_link():
     assert (found.complete, found.warnings) == (True, ())
 
 
+def test_where_all_links_are_accounted_for_nothing_is_in_doubt():
+    fake = cube()
+    fake.p2p = lambda a, b, cap: UNKNOWN
+    found = detect(machine(fake))
+    assert (found.link(0, 5).name, found.link(1, 3).name, found.link(0, 3).name) == ("SYS", "NV1", "NV2")
+    assert (found.complete, found.warnings) == (True, ())
+
+
 def test_links_to_gpus_that_a_container_hides_lead_nowhere():
     # 0 and 4 are linked by two; 5 is linked with 4 only; all three have more links, to GPUs that are not here.
     found = detect(machine(cube(present=(0, 4, 5))))
