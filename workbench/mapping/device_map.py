@@ -129,8 +129,12 @@ class DeviceMap(BaseModel):
         """The map with the patch of ``finding``. Raises ConfigError where it has none."""
         if finding.fix.patch is None:
             raise ConfigError(f"apply({finding.code})", "it has no patch", finding.fix.text)
-        changed = {str(role): place for role, place in self.places.items()} | dict(finding.fix.patch)
-        if "rollout" not in finding.fix.patch and "actor" in finding.fix.patch and self.rollout == _engine_beside(self.actor):
+        return self.patched(finding.fix.patch)
+
+    def patched(self, patch: Mapping[str, Any]) -> "DeviceMap":
+        """The map with other placements. ``patch``: role -> placement, None: no such role."""
+        changed = {str(role): place for role, place in self.places.items()} | dict(patch)
+        if "rollout" not in patch and "actor" in patch and self.rollout == _engine_beside(self.actor):
             changed["rollout"] = None  # it follows the actor, as where it was left out
         return DeviceMap(**changed)
 

@@ -21,7 +21,7 @@ class Resolved:
     """One role on a machine. ``devices``: "local:0", "cpu:0"; of a role that shares, those of its host; of a service none.
 
     ``layout``: "ddp", "fsdp", "tp=2". ``mode``: how the engine gets the weights (rollout only). ``residency``: "hybrid" where the weights
-    may change their layout between phases, else "static". ``why``: of the mode.
+    may change their layout between phases, else "static". Why the mode is so says ``choose_mode``.
     """
 
     devices: tuple[str, ...]
@@ -32,7 +32,6 @@ class Resolved:
     mode: str | None
     residency: Literal["hybrid", "static"]
     url: str | None
-    why: str = ""
 
 
 def name_device(device: str, topology: Topology | None) -> str:
@@ -55,7 +54,7 @@ def resolve(
     for role, place in devices.places.items():
         host = _host(devices.places, role)
         named = tuple(name_device(device, topology) for device in devices.devices_of(role))
-        mode, why = choose_mode(devices, topology, lora, shape) if role is Role.ROLLOUT else (None, "")
+        mode = choose_mode(devices, topology, lora, shape)[0] if role is Role.ROLLOUT else None
         found[role] = Resolved(
             devices=named,
             layout=host.layout_name,
@@ -65,7 +64,6 @@ def resolve(
             mode=mode,
             residency=_residency(devices, role),
             url=place.url or None,
-            why=why,
         )
     return found
 

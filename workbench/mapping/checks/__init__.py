@@ -1,22 +1,53 @@
 """Verdicts about a map before anything starts. Each check is a function of one question that yields findings."""
 
-from workbench.findings import SEVERITIES, Finding
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from workbench.findings import SEVERITIES, Finding, Fix
 from workbench.mapping.checks import balance, cast, layouts, machine, memory, presence, wires
 from workbench.mapping.checks.question import Question, read_algo
 
-CHECKS = (
+OF_MAP = (
     *(presence.absent, presence.twice, presence.ambiguous, presence.mixed, presence.forms),
     *(cast.missing, cast.useless, cast.inference_only, cast.sharing, cast.overlap),
     *(layouts.group_size, layouts.model_sizes, layouts.possible, layouts.static, layouts.sync_mode, layouts.gradients, layouts.one_setting),
-    *(memory.too_large, machine.shared_memory, machine.cuda_ipc, machine.services),
+    memory.too_large,
     *(wires.tensor_groups, wires.different, wires.one_switch, wires.out_of_fabric, wires.denied, wires.not_known),
-    *(balance.together, balance.slow, balance.sharing_pays, balance.no_work, presence.unused, machine.settings),
+    *(balance.together, balance.slow, balance.sharing_pays, balance.no_work, presence.unused),
 )
+OF_MACHINE = (machine.shared_memory, machine.cuda_ipc, machine.services, machine.settings)  # no change of the map mends these
 
-__all__ = ["CHECKS", "Question", "check", "read_algo"]
+__all__ = ["Question", "check", "read_algo"]
 
 
 def check(question: Question) -> tuple[Finding, ...]:
-    """All findings, the gravest first; those of one severity in the order of the checks."""
-    found = [finding for look in CHECKS for finding in look(question)]
-    return tuple(sorted(found, key=lambda one: SEVERITIES.index(one.severity)))
+    """All findings, the gravest first; those of one severity in the order of the checks. A patch is given only where it leads on."""
+    found = _of_map(question)
+    kept = [_with_sound_patch(question, found, finding) for finding in found]
+    kept += [finding for look in OF_MACHINE for finding in look(question)]
+    return tuple(sorted(kept, key=lambda one: SEVERITIES.index(one.severity)))
+
+
+def _of_map(question: Question) -> list[Finding]:
+    return [finding for look in OF_MAP for finding in look(question)]
+
+
+def _with_sound_patch(question: Question, found: list[Finding], finding: Finding) -> Finding:
+    """The finding; without its patch where that would leave it there, or make another part of the map worse."""
+    if finding.fix.patch is None:
+        return finding
+    after = _of_map(question.with_map(finding.fix.patch))
+    gone = not any((one.code, one.role) == (finding.code, finding.role) for one in after)
+    fresh = set(_errors(after)) - set(_errors(found))
+    return finding if gone and not fresh and weight(after) < weight(found) else replace(finding, fix=Fix(finding.fix.text))
+
+
+def _errors(found: list[Finding]) -> Iterator[tuple[str, str]]:
+    return ((one.code, one.role) for one in found if one.severity == "error")
+
+
+def weight(found: "list[Finding] | tuple[Finding, ...]") -> tuple[int, ...]:
+    """How many findings of each severity, the gravest first: of two maps the one with less is better."""
+    count = Counter(one.severity for one in found)
+    return tuple(count[severity] for severity in SEVERITIES)

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator
 
-from workbench.findings import Finding, Fix, finding
-from workbench.mapping.checks.question import WITH_CRITIC, Question, listed, relaid
+from workbench.findings import Finding, Fix, Severity, finding
+from workbench.mapping.checks.question import TRAINED, WITH_CRITIC, Question, counted, listed, relaid
 from workbench.mapping.placement import Placement
 from workbench.roles import Role
 
@@ -17,7 +17,8 @@ SPEED = (
     (r"L40S", 362.0),
     (r"A100|A800", 312.0),
     (r"5090", 210.0),
-    (r"L40\b|6000 Ada", 181.0),
+    (r"6000 Ada", 364.0),
+    (r"L40\b", 181.0),
     (r"4090", 165.0),
     (r"A30\b", 165.0),
     (r"A6000", 155.0),
@@ -31,7 +32,8 @@ SPEED = (
     (r"P100", 21.0),
 )
 FASTER = 1.3  # a ratio from which on a swap pays
-HEAVY, LIGHT = (Role.ACTOR, Role.ROLLOUT), (Role.CRITIC, Role.REFERENCE, Role.REWARD)
+# A heavy role and those that it may swap with. Actor and critic train the same batch: a swap of them wins nothing.
+LIGHTER = {Role.ACTOR: (Role.REFERENCE, Role.REWARD), Role.ROLLOUT: (Role.CRITIC, Role.REFERENCE, Role.REWARD)}
 
 
 def speed(name: str | None) -> float | None:
@@ -40,26 +42,33 @@ def speed(name: str | None) -> float | None:
 
 
 def together(q: Question) -> Iterator[Finding]:
-    """WB401: actor and critic take turns on the same GPUs while others idle."""
+    """WB401: actor and critic take turns on the same GPUs while others idle.
+
+    Of one role's work on one GPU as the unit, turns on ``a`` GPUs take 2/a; apart, the slower takes 1/min(a, c): that pays from c > a/2 on.
+    """
     if q.algo not in (None, *WITH_CRITIC) or Role.CRITIC not in q.places or Role.ACTOR not in q.placed or not q.idle:
         return
     if set(q.named(Role.CRITIC)) != set(q.named(Role.ACTOR)):
         return
-    count = min(len(q.idle), len(q.placed[Role.ACTOR].devices))
+    actor = q.placed[Role.ACTOR]
+    count = min(len(q.idle), len(actor.devices))
+    if 2 * count <= len(actor.devices):
+        return
     devices = q.written(q.idle[:count])
     text = f"give the critic GPUs of its own: {listed(devices)}; it then computes values and trains beside the actor"
     found = f"they take turns on {listed(q.named(Role.ACTOR))} while {listed(q.idle)} {'idles' if len(q.idle) == 1 else 'idle'}"
-    fix = Fix(text, {"critic": Placement(devices=devices).to_dict()})
-    yield finding("WB401", Role.CRITIC, f"critic: {q.places[Role.CRITIC]}", found, fix)
+    fix = Fix(text, {"critic": relaid(Placement(layout=actor.layout, tp=actor.tp), devices).to_dict()})
+    severity: Severity = "warning" if q.means_all else "info"
+    yield finding("WB401", Role.CRITIC, f"critic: {q.places[Role.CRITIC]}", found, fix, severity)
 
 
 def slow(q: Question) -> Iterator[Finding]:
     """WB402: the heavy role on the slow GPUs, a light one (or nothing) on the fast ones."""
-    for heavy in HEAVY:
+    for heavy, lighter in LIGHTER.items():
         place, mine = q.placed.get(heavy), _slowest(q, q.named(heavy))
         if place is None or mine is None:
             continue
-        for light in LIGHT:
+        for light in lighter:
             other = q.placed.get(light)
             if other is None or set(q.named(light)) & set(q.named(heavy)):
                 continue
@@ -71,7 +80,7 @@ def slow(q: Question) -> Iterator[Finding]:
         ratio = (_slowest(q, fast) or mine) / mine
         if len(fast) >= len(place.devices):
             devices = q.written(fast[: len(place.devices)])
-            found = f"{listed(fast)} would be {ratio:.1f} times as fast, and idle"
+            found = f"{listed(fast)} would be {ratio:.1f} times as fast, and {'idles' if len(fast) == 1 else 'idle'}"
             yield finding("WB402", heavy, f"{heavy}: {place}", found, q.move(heavy, devices, f"use {listed(devices)}"))
             return
 
@@ -104,7 +113,7 @@ def sharing_pays(q: Question) -> Iterator[Finding]:
         found = "with LoRA the actor with its adapter off is the reference, and takes no memory of its own"
         fix = Fix("write reference: share:actor", {"reference": {"share": "actor"}})
         yield finding("WB403", Role.REFERENCE, f"reference: {reference}", found, fix)
-    if critic is not None and set(critic.devices) == set(actor.devices):
+    if critic is not None and set(critic.devices) == set(actor.devices) and not any(together(q)):
         found = "on the actor's GPUs one frozen base can serve both, each with an adapter of its own"
         fix = Fix("write critic: share:actor", {"critic": {"share": "actor"}})
         yield finding("WB403", Role.CRITIC, f"critic: {critic}", found, fix)
@@ -118,11 +127,14 @@ def no_work(q: Question) -> Iterator[Finding]:
             continue
         ranks = len(place.devices) if place.layout == "fsdp" else place.copies
         if ranks > q.batch:
-            found = f"{ranks} ranks share {q.batch} completions a step: {ranks - q.batch} have none"
+            idle = ranks - q.batch
+            found = f"{ranks} ranks share {counted(q.batch, 'completion')} a step: {idle} {'has' if idle == 1 else 'have'} none"
             fewer = place.devices[: q.batch * place.tp]
             fix = q.move(role, fewer, f"make the batch at least {ranks}, or use {len(fewer)} devices")
             yield finding("WB404", role, f"{role}: {place}", found, fix)
-        elif q.batch % ranks:
-            found = f"{ranks} ranks share {q.batch} completions a step: {ranks - q.batch % ranks} have one less than the others"
+        elif q.batch % ranks and role in TRAINED:
+            short = ranks - q.batch % ranks
+            shares = f"{short} {'has' if short == 1 else 'have'} one fewer, and {'waits' if short == 1 else 'wait'} for the others"
+            found = f"{ranks} ranks share {q.batch} completions a step: {shares}"
             size = -(-q.batch // ranks) * ranks
             yield finding("WB404", role, f"{role}: {place}", found, f"make the batch a multiple of {ranks}: {size}", "info")

@@ -5,6 +5,7 @@ from itertools import combinations
 
 from workbench.findings import Finding, Fix, finding
 from workbench.mapping.checks.question import TRAINED, WITH_CRITIC, Question, changed, listed, relaid
+from workbench.mapping.placement import Placement
 from workbench.roles import Role
 
 
@@ -21,7 +22,14 @@ def missing(q: Question) -> Iterator[Finding]:
         )
     if q.algo in WITH_CRITIC and Role.CRITIC not in q.places:
         fix = Fix("add critic: share:actor (its own adapter on the actor's base), or GPUs of its own", {"critic": {"share": "actor"}})
+        fix = fix if q.lora else _beside_actor(q, "add the critic, for instance on the actor's devices")
         yield finding("WB111", Role.CRITIC, f"algo {q.algo}", "it takes a critic, and the map has none", fix)
+
+
+def _beside_actor(q: Question, text: str) -> Fix:
+    """A critic with a model of its own, on the actor's devices and laid out as the actor."""
+    actor = q.placed.get(Role.ACTOR)
+    return Fix(text, {"critic": Placement(devices=actor.devices, layout=actor.layout, tp=actor.tp).to_dict()} if actor else None)
 
 
 def useless(q: Question) -> Iterator[Finding]:
@@ -45,6 +53,11 @@ def inference_only(q: Question) -> Iterator[Finding]:
 def sharing(q: Question) -> Iterator[Finding]:
     """WB114: a role that can't share, or one that can't be shared with."""
     for role, place in q.places.items():
+        if role is Role.CRITIC and place.share == Role.ACTOR and not q.lora:
+            found = "without LoRA all weights of both train: they can't be the same ones"
+            yield finding(
+                "WB114", role, f"{role}: share:actor", found, _beside_actor(q, "name the critic's devices: the actor's, or others")
+            )
         if not place.share or (role in (Role.CRITIC, Role.REFERENCE) and place.share == Role.ACTOR):
             continue
         own = role in (Role.ACTOR, Role.ROLLOUT, Role.REWARD)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from workbench.findings import Finding, Fix, finding
-from workbench.mapping.checks.question import TRAINED, Question, changed
+from workbench.mapping.checks.question import TRAINED, Question, changed, counted
 from workbench.mapping.placement import Placement
 from workbench.mapping.resolve import needs_resharding
 from workbench.mapping.shapes import ModelShape
@@ -19,9 +19,10 @@ def group_size(q: Question) -> Iterator[Finding]:
         if count % place.tp:
             size = max(n for n in range(1, place.tp) if count % n == 0)
             fix = changed(role, place, f"write tp: {size}, or name a multiple of {place.tp} devices", tp=size, dp=None)
-            yield finding("WB204", role, f"{role}: {place}", f"groups of {place.tp} can't be made of {count} devices", fix)
+            found = f"groups of {place.tp} can't be made of {counted(count, 'device')}"
+            yield finding("WB204", role, f"{role}: {place}", found, fix)
         elif place.dp is not None and place.tp * place.dp != count:
-            found = f"tp {place.tp} x dp {place.dp} is {place.tp * place.dp}, and the group has {count} devices"
+            found = f"tp {place.tp} x dp {place.dp} is {place.tp * place.dp}, and the group has {counted(count, 'device')}"
             fix = changed(role, place, f"write dp: {count // place.tp}, or leave it out", dp=None)
             yield finding("WB205", role, f"{role}: {place}", found, fix)
 
@@ -35,18 +36,24 @@ def model_sizes(q: Question) -> Iterator[Finding]:
         for code, found in _misfits(q.shape, place.tp, role):
             size = max(n for n in range(1, place.tp) if len(place.devices) % n == 0 and not list(_misfits(q.shape, n, role)))
             fix = changed(role, place, f"write tp: {size}", tp=size, dp=None)
-            yield finding(code, role, f"{role}: tp {place.tp} of {q.shape.name}", found, fix)
+            harmless = code == "WB203" and role is Role.ROLLOUT
+            yield finding(code, role, f"{role}: tp {place.tp} of {q.shape.name}", found, fix, "info" if harmless else None)
 
 
 def _misfits(shape: ModelShape, tp: int, role: Role) -> Iterator[tuple[str, str]]:
     """What of a model does not split ``tp`` ways. The engine copies key-value heads where it has more ranks than heads."""
     if shape.heads % tp:
-        yield "WB201", f"{shape.heads} attention heads can't be split {tp} ways"
+        yield "WB201", f"{counted(shape.heads, 'attention head')} can't be split {tp} ways"
     copied = role is Role.ROLLOUT and tp > shape.kv_heads and tp % shape.kv_heads == 0
     if shape.kv_heads % tp and not copied:
-        yield "WB202", f"{shape.kv_heads} key-value heads can't be split {tp} ways" + (" or copied evenly" if role is Role.ROLLOUT else "")
+        heads = counted(shape.kv_heads, "key-value head")
+        yield "WB202", f"{heads} can't be split {tp} ways" + (" or copied evenly" if role is Role.ROLLOUT else "")
     if shape.vocabulary % tp:
-        how = "the engine pads it" if role is Role.ROLLOUT else "the trainer keeps the embedding whole on every rank"
+        how = (
+            "the engine pads it, which costs nothing to speak of"
+            if role is Role.ROLLOUT
+            else "the trainer keeps the embedding whole on every rank"
+        )
         yield "WB203", f"a vocabulary of {shape.vocabulary} can't be split {tp} ways: {how}"
 
 

@@ -1,110 +1,137 @@
 """Can the weights fit at all? A lower bound: weights, adapters, gradients and optimizer; no activations, no KV cache."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from workbench.findings import Finding, Fix, finding
 from workbench.mapping.checks.question import Question, changed, listed
-from workbench.mapping.placement import Placement
 from workbench.mapping.shapes import ModelShape
 from workbench.roles import Role
 
 GIB = 2**30
-WEIGHT = 2  # bytes of a parameter in bfloat16
-# Bytes of a parameter that trains: bf16 copy (an adapter's; the whole model's is counted as weight), fp32 master, gradient, two of Adam.
-ADAPTER, WHOLE = 2 + 4 + 4 + 8, 4 + 4 + 8
+# Bytes of a parameter in mixed precision with Adam (ZeRO, arXiv 1910.02054, section 3.1): its copy in bfloat16; and where it trains,
+# the gradient beside it, and in float32 the master weight and two moments.
+WEIGHT, TRAINING = 2, 2 + 4 + 4 + 4
 USABLE = 0.95  # of a GPU's memory; the rest is the CUDA context
+SHARING = (Role.REFERENCE, Role.CRITIC)
+Change = tuple[str, Mapping[str, Any]]  # what to write, in words and as a patch
+Parts = dict[str, float]  # "actor weights" -> GiB
 
 
 def too_large(q: Question) -> Iterator[Finding]:
     """WB501: more than a GPU holds, before the first activation."""
-    over = _overfull(q)
+    over = overfull(q)
     if not over or q.shape is None:
         return
     device, (parts, size) = max(over.items(), key=lambda item: sum(item[1][0].values()) / item[1][1])
-    needed = sum(parts.values())
     listing = ", ".join(f"{what} {gib:.1f}" for what, gib in parts.items())
     role = max(parts, key=lambda what: parts[what]).split(" ")[0]
-    found = f"{device} would hold {needed:.1f} GiB of weights and optimizer ({listing}), and has {size:.0f} GiB"
+    found = f"{device} would hold {sum(parts.values()):.1f} GiB before the first activation ({listing}), and has {size:.0f} GiB"
     yield finding("WB501", role, f"{q.shape.name} on {listed(over)}", found, _smaller(q))
 
 
-def _overfull(q: Question) -> dict[str, tuple[dict[str, float], float]]:
+def overfull(q: Question) -> dict[str, tuple[Parts, float]]:
     """Device -> what it would hold in GiB, and its memory; for those that hold too much."""
     found = {}
     if q.topology is None or q.shape is None:
         return {}
-    for gpu in q.topology.gpus:
-        parts = held(q, gpu.id) if gpu.memory_gib is not None else {}
-        if gpu.memory_gib is not None and sum(parts.values()) > USABLE * gpu.memory_gib:
-            found[gpu.id] = (parts, gpu.memory_gib)
+    for device, parts in _held(q, q.shape).items():
+        gpu = q.topology.find(device)
+        if gpu is not None and gpu.memory_gib is not None and sum(parts.values()) > USABLE * gpu.memory_gib:
+            found[device] = (parts, gpu.memory_gib)
     return found
 
 
-def held(q: Question, device: str) -> dict[str, float]:
+def held(q: Question, device: str) -> Parts:
     """What a device holds at least, in GiB, by what it is: "actor weights", "rollout weights"."""
-    if q.shape is None:
-        return {}
-    found: dict[str, float] = {}
+    return {} if q.shape is None else _held(q, q.shape).get(device, {})
+
+
+def _held(q: Question, shape: ModelShape) -> dict[str, Parts]:
+    found: dict[str, Parts] = {}
     for role in (Role.ACTOR, Role.CRITIC, Role.REFERENCE, Role.ROLLOUT):
-        if device in q.named(role) and role in q.places:
-            for what, size in _parts(q, role, q.shape).items():
-                found[f"{role} {what}"] = size / GIB
-    return {what: size for what, size in found.items() if size > 0}
+        if role in q.places:
+            parts = {f"{role} {what}": size / GIB for what, size in _parts(q, role, shape).items() if size}
+            for device in q.named(role):
+                found[device] = found.get(device, {}) | parts
+    return found
 
 
 def _parts(q: Question, role: Role, shape: ModelShape) -> dict[str, float]:
     """Bytes on one device of a role."""
     place = q.places[role]
     host = q.placed.get(Role.ACTOR, place) if place.share else place
-    split = len(host.devices) if host.layout == "fsdp" else host.tp
-    whole = shape.parameters / max(1, split)
-    trains = role in (Role.ACTOR, Role.CRITIC)
+    split = max(1, len(host.devices) if host.layout == "fsdp" else host.tp)
+    headless = role is Role.CRITIC and not shape.tied  # it ends in one number, not in the vocabulary
+    whole = (shape.parameters - headless * shape.vocabulary * shape.hidden) / split
     if role is Role.ROLLOUT:
         return {"weights": 0.0 if q.resolved[role].mode == "zero_copy" else WEIGHT * whole}
-    own = 0.0 if place.share and (q.lora or role is Role.REFERENCE) else WEIGHT * whole
-    if place.share and role is Role.REFERENCE and not q.lora:
-        own = WEIGHT * whole  # the frozen copy of a policy that trains whole
-    adapters = ADAPTER * shape.lora_parameters(q.rank) / max(1, split)
-    return {"weights": own, "optimizer": (adapters if q.lora else WHOLE * whole) if trains else 0.0}
+    trained = whole if not q.lora else shape.lora_parameters(q.rank) / split
+    parts = {"weights": 0.0 if place.share and q.lora else WEIGHT * whole}  # a policy that trains whole leaves a frozen copy as reference
+    if role is Role.REFERENCE:
+        return parts
+    return parts | ({"adapter and its optimizer": (WEIGHT + TRAINING) * trained} if q.lora else {"optimizer": TRAINING * trained})
 
 
 def _smaller(q: Question) -> Fix:
-    """The first change of the map with which it fits."""
-    for text, patch in _candidates(q):
-        if not _overfull(q.with_map(patch)):
-            return Fix(text, patch)
-    return Fix("no change of this map makes it fit: use more GPUs, a smaller model, or a quantized base")
+    """The first change of the map with which it fits, the least first: each alone, then one after the other."""
+    for step in STEPS:
+        for text, patch in step(q):
+            if not overfull(q.with_map(patch)):
+                return Fix(text, patch)
+    now, said, added = q, list[str](), dict[str, Any]()
+    for step in STEPS:
+        changes = list(step(now))
+        for text, patch in changes:
+            fits = not overfull(now.with_map(patch))
+            if fits or (text, patch) == changes[-1]:
+                now, said, added = now.with_map(patch), [*said, text], added | dict(patch)
+                break
+        if changes and not overfull(now):
+            return Fix("; ".join(said), added)
+    rest = "a smaller model, or a quantized base" if q.lora else "LoRA, or a smaller model"
+    return Fix(f"no change of this map makes it fit: use more GPUs, {rest}")
 
 
-def _candidates(q: Question) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Changes that save memory, the least first, alone and added up."""
-    added: dict[str, Any] = {}
-    for text, patch in _savings(q):
-        yield text, patch
-        added |= patch
-        yield "several changes: " + ", ".join(f"{role}: {Placement(**_plain(value))}" for role, value in added.items()), dict(added)
+def _share(q: Question) -> Iterator[Change]:
+    yield from _each_then_all([(f"write {r}: share:actor", {str(r): {"share": "actor"}}) for r in SHARING if q.lora and r in q.placed])
 
 
-def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A patch's placement with its devices as text."""
-    devices = value.get("devices", ())
-    listed_ = ("cpu",) if devices == "cpu" else tuple(str(device) for device in devices)
-    return dict(value) | {"devices": listed_}
+def _each_then_all(changes: list[Change]) -> Iterator[Change]:
+    yield from changes
+    if len(changes) > 1:
+        yield "; ".join(text for text, _ in changes), {role: place for _, patch in changes for role, place in patch.items()}
 
 
-def _savings(q: Question) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for role in (Role.REFERENCE, Role.CRITIC):
-        if q.lora and role in q.placed:
-            yield f"write {role}: share:actor", {str(role): {"share": "actor"}}
+def _one_base(q: Question) -> Iterator[Change]:
     actor, rollout = q.placed.get(Role.ACTOR), q.placed.get(Role.ROLLOUT)
     if actor and rollout and q.lora and actor.devices == rollout.devices and (actor.layout, actor.tp, rollout.tp) == ("ddp", 1, 1):
         yield "share one base with the engine: mode zero_copy", changed(Role.ROLLOUT, rollout, "", mode="zero_copy").patch or {}
-    for role in (Role.ACTOR, Role.CRITIC):
-        place = q.placed.get(role)
-        if place and len(place.devices) > 1 and place.layout == "ddp" and place.tp == 1:
-            yield f"shard the {role}: layout fsdp", changed(role, place, "", layout="fsdp", dp=None).patch or {}
-    if rollout and q.shape is not None:
-        for tp in range(rollout.tp + 1, len(rollout.devices) + 1):
-            if len(rollout.devices) % tp == 0 and q.shape.heads % tp == 0 and (q.shape.kv_heads % tp == 0 or tp % q.shape.kv_heads == 0):
-                yield f"split the engine: tp {tp}", changed(Role.ROLLOUT, rollout, "", tp=tp, dp=None, mode="auto").patch or {}
+
+
+def _widen(q: Question) -> Iterator[Change]:
+    actor = q.placed.get(Role.ACTOR)
+    if actor and q.idle and q.topology is not None:
+        members = {*q.named(Role.ACTOR), *q.idle}
+        devices = q.written(device for device in q.topology.ids if device in members)
+        yield f"give the actor {listed(devices)}", q.move(Role.ACTOR, devices, "").patch or {}
+
+
+def _shard(q: Question) -> Iterator[Change]:
+    wide = {role: q.placed[role] for role in (Role.ACTOR, *SHARING) if role in q.placed and len(q.placed[role].devices) > 1}
+    whole = {role: place for role, place in wide.items() if place.layout == "ddp" and place.tp == 1}
+    changes = [(role, changed(role, place, "", layout="fsdp", dp=None).patch or {}) for role, place in whole.items()]
+    yield from _each_then_all([(f"shard the {role}: layout fsdp", patch) for role, patch in changes])
+
+
+def _split_engine(q: Question) -> Iterator[Change]:
+    rollout = q.placed.get(Role.ROLLOUT)
+    if rollout is None or q.shape is None:
+        return
+    heads, kv = q.shape.heads, q.shape.kv_heads
+    for tp in range(rollout.tp + 1, len(rollout.devices) + 1):
+        if len(rollout.devices) % tp == 0 and heads % tp == 0 and (kv % tp == 0 or tp % kv == 0):
+            yield f"split the engine: tp {tp}", changed(Role.ROLLOUT, rollout, "", tp=tp, dp=None, mode="auto").patch or {}
+
+
+STEPS: tuple[Callable[[Question], Iterator[Change]], ...] = (_share, _one_base, _shard, _split_engine, _widen, _shard, _split_engine)

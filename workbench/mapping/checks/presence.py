@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
-from workbench.findings import Finding, Fix, finding
-from workbench.mapping.checks.question import Question, changed, listed
+from workbench.findings import Finding, Fix, Severity, finding
+from workbench.mapping.checks.question import Question, changed, counted, listed
+from workbench.mapping.checks.wires import is_out
 from workbench.mapping.devices import in_order, node_of
 from workbench.mapping.resolve import name_device
 from workbench.roles import Role
+from workbench.topology import Topology
 
 
 def absent(q: Question) -> Iterator[Finding]:
@@ -44,10 +46,18 @@ def ambiguous(q: Question) -> Iterator[Finding]:
     for role, place in q.placed.items():
         if q.topology is not None and _ambiguous(q, role):
             nodes = q.topology.nodes
-            named = [device if node_of(device) or device == "cpu" else f"{nodes[0]}:{device}" for device in place.devices]
-            text = f"name the node: {nodes[0]}:{place.devices[0]}, or whichever of {listed(nodes)} is meant"
-            found = f"there are {len(nodes)} nodes ({listed(nodes)}), and each has a device of that number"
-            yield finding("WB103", role, f"{role}: {place}", found, q.move(role, in_order(named), text))
+            named = in_order(_with_node(device, q.topology) for device in place.devices)
+            text = f"name the node: {named[0]}, or another of {listed(nodes)}"
+            found = f"there are {len(nodes)} nodes ({listed(nodes)}), and a number alone does not say which one is meant"
+            yield finding("WB103", role, f"{role}: {place}", found, q.move(role, named, text))
+
+
+def _with_node(device: str, topology: Topology) -> str:
+    """A number with the node that is probably meant: the first, or, beyond its devices, the one that has it in a count over all."""
+    if node_of(device) or device == "cpu":
+        return device
+    first = f"{topology.nodes[0]}:{device}"
+    return first if topology.find(first) or int(device) >= len(topology.ids) else topology.ids[int(device)]
 
 
 def _ambiguous(q: Question, role: Role) -> bool:
@@ -56,22 +66,31 @@ def _ambiguous(q: Question, role: Role) -> bool:
 
 
 def unused(q: Question) -> Iterator[Finding]:
-    """WB104: GPUs that no role has."""
-    idle = q.idle
-    mapped = [role for role, place in q.placed.items() if not place.on_cpu]
-    if not idle or q.topology is None or any(_ambiguous(q, role) for role in q.placed):
+    """WB104: GPUs that no role has. Only good to know where most of the machine is left out, or where nobody could use them."""
+    if q.topology is None or any(_ambiguous(q, role) for role in q.placed):
         return
-    asked = f"{len(q.topology.gpus) - len(idle)} of {len(q.topology.gpus)} GPUs"
+    idle = tuple(device for device in q.idle if not is_out(q.topology, q.topology.gpu(device)))
+    if not idle:
+        return
+    total = len(q.topology.gpus)
     found = f"{listed(idle)} {'is' if len(idle) == 1 else 'are'} mapped to nothing"
-    wide = Role.ROLLOUT if Role.ROLLOUT in mapped else mapped[0] if mapped else None
-    text = "give them to the rollout, which takes most of a step; or hide them with CUDA_VISIBLE_DEVICES"
-    if wide is None or not _alike(q, (*q.named(wide), *idle)):
-        yield finding("WB104", "", asked, found, text)
-        return
-    together = (*q.named(wide), *idle)
-    order = [device for device in q.topology.ids if device in together]
-    fits = len(order) % q.placed[wide].tp == 0
-    yield finding("WB104", "", asked, found, q.move(wide, q.written(order), text) if fits else text)
+    fix = _widened(q, idle) if q.means_all else None
+    severity: Severity = "warning" if fix else "info"
+    text = "name them too if they are for this run, the rollout first; if not, hide them with CUDA_VISIBLE_DEVICES"
+    yield finding("WB104", "", f"{total - len(q.idle)} of {counted(total, 'GPU')}", found, fix or text, severity)
+
+
+def _widened(q: Question, idle: tuple[str, ...]) -> Fix | None:
+    """The idle GPUs for the role that takes most of a step; None where they are of another kind, or would have no work."""
+    roles = [role for role in (Role.ROLLOUT, *q.placed) if role in q.placed and not q.placed[role].on_cpu]
+    if q.topology is None or not roles or not _alike(q, (*q.named(roles[0]), *idle)):
+        return None
+    place, members = q.placed[roles[0]], {*q.named(roles[0]), *idle}
+    order = [device for device in q.topology.ids if device in members]
+    if len(order) % place.tp or (q.batch is not None and len(order) // place.tp > q.batch):
+        return None
+    text = f"give them to the {roles[0]}" + (", which takes most of a step" if roles[0] is Role.ROLLOUT else "")
+    return q.move(roles[0], q.written(order), f"{text}; or hide them with CUDA_VISIBLE_DEVICES")
 
 
 def _alike(q: Question, devices: tuple[str, ...]) -> bool:

@@ -101,10 +101,14 @@ class Question:
         used = {device for role in self.places for device in self.named(role)}
         return tuple(device for device in self.topology.ids if device not in used)
 
+    @property
+    def means_all(self) -> bool:
+        """Whether the map has at least half of the machine's GPUs; else the rest is probably for somebody else."""
+        return self.topology is not None and 2 * len(self.idle) <= len(self.topology.gpus)
+
     def with_map(self, patch: Mapping[str, Any]) -> "Question":
         """The same question of the map with other placements."""
-        places = {str(role): place for role, place in self.places.items()} | dict(patch)
-        return replace(self, devices=type(self.devices)(**places))
+        return replace(self, devices=self.devices.patched(patch))
 
     def written(self, devices: Iterable[str]) -> Group:
         """Devices by name as a map writes them: bare numbers where there is one node."""
@@ -134,6 +138,11 @@ def relaid(place: Placement, devices: Group) -> Placement:
 def changed(role: Role, place: Placement, text: str, **fields: Any) -> Fix:
     """A fix that writes a role's placement with other fields."""
     return Fix(text, {str(role): place.model_copy(update=fields).to_dict()})
+
+
+def counted(number: int, word: str) -> str:
+    """ "1 device", "2 devices"."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
 def listed(devices: Iterable[str], most: int = 8) -> str:

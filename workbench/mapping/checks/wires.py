@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from workbench.findings import Finding, Fix, finding
-from workbench.mapping.checks.question import Group, Question, changed, listed
+from workbench.findings import Finding, Fix, Severity, finding
+from workbench.mapping.checks.memory import overfull
+from workbench.mapping.checks.question import Group, Question, changed, counted, listed
 from workbench.roles import Role
 from workbench.topology import GPU, Link, LinkKind, Topology
 
+KINDS = tuple(LinkKind)
 SWITCHED = (LinkKind.PIX, LinkKind.PXB)
 SAME_MEMORY = 0.05  # GPUs of one type differ by less
 
@@ -22,7 +24,13 @@ def tensor_groups(q: Question) -> Iterator[Finding]:
             code, worst, group = max(judged, key=lambda one: one[0])
             asked = f"{role}: tp {q.placed[role].tp} on {listed(group)}"
             found = f"{_sentence(code, worst)}; every layer of every token waits for the slowest pair"
-            yield finding(code, role, asked, found, _regroup(q, role))
+            fix = _regroup(q, role)
+            best = fix is None and q.shape is not None
+            severity: Severity = "info" if best else "warning"
+            text = "the model fits on no smaller group, and no other here is better: expect slow layers"
+            yield finding(
+                code, role, asked, found, fix or (text if best else "keep a group within a clique (workbench topo lists them)"), severity
+            )
 
 
 def _judge(topology: Topology, group: Group) -> tuple[str, Link] | None:
@@ -30,27 +38,32 @@ def _judge(topology: Topology, group: Group) -> tuple[str, Link] | None:
     links = [link for a, b in combinations(group, 2) if (link := topology.link(a, b))]
     if topology.is_clique(group) or not links:
         return None
-    worst = min(links, key=lambda link: (-list(LinkKind).index(link.kind), link.gb_per_s or 0.0))
+    worst = min(links, key=lambda link: (-KINDS.index(link.kind), not _crosses(topology, link), link.gb_per_s or 0.0))
     if worst.kind is LinkKind.NETWORK:
         return "WB303", worst
     if worst.kind.is_fabric:
         return None  # what lies between the others is not known: WB308
-    sockets = {numa for device in group for numa in topology.gpu(device).numas}
-    return ("WB302" if worst.kind is LinkKind.SYS or len(sockets) > 1 else "WB301"), worst
+    return ("WB302" if _crosses(topology, worst) else "WB301"), worst
+
+
+def _crosses(topology: Topology, link: Link) -> bool:
+    """Whether a link leaves the socket. SYS says so, unless both ends are on one NUMA node (seen where the firmware hides the others)."""
+    a, b = topology.gpu(link.a).numas, topology.gpu(link.b).numas
+    return link.kind is LinkKind.SYS and not (a and a == b)
 
 
 def _sentence(code: str, worst: Link) -> str:
     speed = f", about {worst.gb_per_s:g} GB/s" if worst.gb_per_s is not None else ""
-    ways = {"WB303": "over the network", "WB302": f"from one socket to the other ({worst.name})"}
+    ways = {"WB303": "over the network", "WB302": f"across sockets ({worst.name})"}
     how = ways.get(code, f"over {worst.kind.words} ({worst.name})")
-    return f"{worst.a} reaches {worst.b} {how}{speed}, not over NVLink"
+    return f"{worst.a} reaches {worst.b} {how}{speed}, not over a direct link"
 
 
-def _regroup(q: Question, role: Role) -> Fix:
-    """Other devices that are linked all to all, else a smaller tp whose groups are."""
+def _regroup(q: Question, role: Role) -> Fix | None:
+    """Other devices that are linked all to all, else a smaller tp whose groups are; None where the machine has no better place."""
     place = q.placed[role]
     if q.topology is None:
-        return Fix("keep a group within a clique")
+        return None
     taken = {device for other in q.placed if other not in q.together(role) for device in q.named(other)}
     free = [clique for clique in q.topology.cliques if len(clique) >= place.tp and not taken & set(clique)]
     count = len(place.devices)
@@ -58,10 +71,12 @@ def _regroup(q: Question, role: Role) -> Fix:
         devices = q.written(free[0][:count])
         return q.move(role, devices, f"use devices that are linked all to all: {listed(devices)}")
     for size in (n for n in range(place.tp - 1, 0, -1) if count % n == 0):
-        smaller = q.with_map({str(role): place.model_copy(update={"tp": size, "dp": None})})
-        if all(_judge(q.topology, group) is None for group in smaller.tp_groups(role)):
-            return changed(role, place, f"write tp: {size}, whose groups are linked all to all", tp=size, dp=None)
-    return Fix("keep a group within a clique (workbench topo lists them)")
+        text = f"write tp: {size}, whose groups are linked all to all" if size > 1 else "write tp: 1, a whole model on each device"
+        fix = changed(role, place, text, tp=size, dp=None)
+        smaller = q.with_map(fix.patch or {})
+        if all(_judge(q.topology, group) is None for group in smaller.tp_groups(role)) and not overfull(smaller):
+            return fix
+    return None
 
 
 def different(q: Question) -> Iterator[Finding]:
@@ -74,11 +89,15 @@ def different(q: Question) -> Iterator[Finding]:
             kinds.setdefault((gpu.name, size), []).append(gpu)
         if len(kinds) < 2:
             continue
-        words = [f"{listed(g.id for g in members)}: {name or 'unknown'} {size:.0f} GiB" for (name, size), members in kinds.items()]
+        words = [f"{listed(g.id for g in members)}: {_kind(*kind)}" for kind, members in kinds.items()]
         most = max(kinds.values(), key=len)
         keep = q.written(gpu.id for gpu in most[: len(most) // place.tp * place.tp] or most)
         fix = q.move(role, keep, f"keep one kind together: {listed(keep)}")
         yield finding("WB304", role, f"{role}: {place}", f"one group of different GPUs ({'; '.join(words)})", fix)
+
+
+def _kind(name: str | None, memory_gib: float) -> str:
+    return (name or "unknown") + (f" {memory_gib:.0f} GiB" if memory_gib else "")
 
 
 def _same(a: float, b: float | None) -> bool:
@@ -95,10 +114,11 @@ def one_switch(q: Question) -> Iterator[Finding]:
     if not shared:
         return
     asked = f"actor: {actor}, rollout: {rollout}"
-    found = (
-        f"{shared[0].a} and {shared[0].b} are behind one PCIe switch ({shared[0].name}): weights, offloading and prompts share its uplink"
-    )
-    yield finding("WB305", Role.ROLLOUT, asked, found, _apart(q))
+    where = f"{shared[0].a} and {shared[0].b} are behind one PCIe switch ({shared[0].name})" + _more(shared)
+    fix = _apart(q)
+    severity: Severity = "warning" if fix.patch else "info"
+    found = f"{where}: while both work, their copies from and to the host share its one uplink"
+    yield finding("WB305", Role.ROLLOUT, asked, found, fix, severity)
 
 
 def _apart(q: Question) -> Fix:
@@ -113,7 +133,7 @@ def _apart(q: Question) -> Fix:
     theirs = [device for group in switches for device in group if not set(group) & set(mine)]
     text = "keep the GPUs of one switch in one role"
     if len(mine) < len(actor.devices) or len(theirs) < len(rollout.devices):
-        return Fix(f"{text}; this machine has too few switches for that, so let actor and rollout take turns on all of them")
+        return Fix(f"{text}; these roles and this machine have no such split, unless actor and rollout take turns on all of them")
     first, second = q.written(mine[: len(actor.devices)]), q.written(theirs[: len(rollout.devices)])
     patch = {str(r): q.placed[r].model_copy(update={"devices": first}).to_dict() for r in q.together(Role.ACTOR)}
     patch |= {str(r): q.placed[r].model_copy(update={"devices": second}).to_dict() for r in q.together(Role.ROLLOUT)}
@@ -138,17 +158,21 @@ def out_of_fabric(q: Question) -> Iterator[Finding]:
     if q.topology is None:
         return
     for role, place in q.placed.items():
-        out = [gpu for gpu in q.gpus(role) if _is_out(q.topology, gpu)]
+        out = [gpu for gpu in q.gpus(role) if is_out(q.topology, gpu)]
         if not out:
             continue
         asked, names = f"{role}: {place}", listed(gpu.id for gpu in out)
-        found = f"{names} has no NVLink, and the others of its type here have: a broken bridge, or a fabric manager that does not run"
+        verb = "has" if len(out) == 1 else "have"
+        found = f"{names} {verb} no direct link, and the others of that type here have: a broken link, or the fabric manager left it out"
         rest = q.written(gpu.id for gpu in q.gpus(role) if gpu not in out)
         text = "look at `nvidia-smi nvlink -s` and the fabric manager; until then leave it out"
         yield finding("WB306", role, asked, found, q.move(role, rest, text) if rest else text)
 
 
-def _is_out(topology: Topology, gpu: GPU) -> bool:
+def is_out(topology: Topology, gpu: GPU) -> bool:
+    """Whether a GPU has no direct link while three or more of its type on its node have. A bridged pair says nothing of the others."""
+    if gpu.mig or gpu.kind == "cpu":
+        return False  # a slice has no direct links, whatever its GPU has
     mine = next(island for island in topology.islands if gpu.id in island)
     others = [island for island in topology.islands if len(island) > 2 and topology.gpu(island[0]).node == gpu.node]
     linked = [link for other in topology.ids if (link := topology.link(gpu.id, other))]
@@ -169,13 +193,14 @@ def denied(q: Question) -> Iterator[Finding]:
             fix = changed(role, place, text, nccl_backend=None)
             yield finding("WB307", role, f"{role}: nccl_backend p2p", found, fix)
         else:
-            text = "every copy goes through the host: prefer tp 1, or allow P2P (IOMMU off, ACS off, a driver that supports it)"
+            text = "write tp: 1, or allow P2P (IOMMU off, ACS off, a driver that supports it): every copy goes through the host now"
             fix = changed(role, place, text, tp=1, dp=None)
-            yield finding("WB307", role, f"{role}: {place}", found, fix, "warning")
+            best = bool(overfull(q.with_map(fix.patch or {})))
+            yield finding("WB307", role, f"{role}: {place}", found, Fix(text) if best else fix, "info" if best else "warning")
 
 
 def _more(pairs: Sequence[object]) -> str:
-    return f", and {len(pairs) - 1} pairs more" if pairs[1:] else ""
+    return f", and {counted(len(pairs) - 1, 'pair')} more" if pairs[1:] else ""
 
 
 def _known(q: Question, a: str, b: str) -> Link | None:
@@ -190,7 +215,5 @@ def not_known(q: Question) -> Iterator[Finding]:
     for role, place in q.placed.items():
         pairs = [(a, b) for group in q.tp_groups(role) for a, b in combinations(group, 2) if q.topology.link(a, b) is None]
         if pairs:
-            found = f"what lies between {pairs[0][0]} and {pairs[0][1]} is not known" + (
-                f", and of {len(pairs) - 1} pairs more" if pairs[1:] else ""
-            )
+            found = f"what lies between {pairs[0][0]} and {pairs[0][1]} is not known" + _more(pairs)
             yield finding("WB308", role, f"{role}: {place}", found, "give the whole output of nvidia-smi topo -m")
