@@ -10,7 +10,7 @@ from workbench.topology.topology import Topology
 
 WIDTH, MARGIN = 900.0, 20.0  # pixels; a cell of JupyterLab is about as wide
 INNER = WIDTH - 2 * MARGIN
-SIDE, GAP = 138.0, 12.0
+SIDE, WIDEST_SIDE, GAP = 138.0, 240.0, 12.0
 LARGEST, NARROWEST = 150.0, 430.0  # the widest tile of a node that need not fill the page; the narrowest node
 NETWORK = 22.0
 Part = tuple[list[Item], float]  # shapes, and where they end
@@ -64,9 +64,10 @@ def _stack(topology: Topology, casting: Casting, nodes: dict[str, Groups], y: fl
             items += [Line(x, y, x, y + NETWORK + 2 * GAP, "wire", 2) for x in (MARGIN + width / 3, MARGIN + width * 2 / 3)]
             items += _network(topology, width, y)
             y += NETWORK + 2 * GAP
-        drawn, y = _box(Node(topology, casting, name, place(groups, MARGIN, width, WIDE), WIDE, MARGIN, width), y)
-        items += drawn
-    beside, end = asides(casting.asides, MARGIN + width + GAP, top, SIDE)
+        drawn, height = draw_node(Node(topology, casting, name, place(groups, MARGIN, width, WIDE), WIDE, MARGIN, width), y)
+        items += [Rect(MARGIN, y, width, height, "node", "edge", 9), *drawn]
+        y += height
+    beside, end = asides(casting.asides, MARGIN + width + GAP, top, min(WIDEST_SIDE, INNER - width - GAP))
     return [*items, *beside], max(y, end) + 14
 
 
@@ -74,21 +75,18 @@ def _columns(topology: Topology, casting: Casting, nodes: dict[str, Groups], y: 
     width = (INNER - GAP) / 2
     sizes = WIDE if all(sum(map(len, row)) <= 4 for groups in nodes.values() for row in groups) else COMPACT
     items: list[Item] = []
-    end = y
-    for at, (name, groups) in enumerate(nodes.items()):
-        x = MARGIN + at % 2 * (width + GAP)
-        y = y if at % 2 else end + (GAP if at else 0)
-        drawn, below = _box(Node(topology, casting, name, place(groups, x, width, sizes), sizes, x, width), y)
-        items += drawn
-        end = max(end, below)
+    names = list(nodes)
+    for pair in (names[at : at + 2] for at in range(0, len(names), 2)):
+        left = [(name, MARGIN + at * (width + GAP)) for at, name in enumerate(pair)]
+        parts = [draw_node(Node(topology, casting, name, place(nodes[name], x, width, sizes), sizes, x, width), y) for name, x in left]
+        height = max(height for _, height in parts)
+        for (drawn, _), (_, x) in zip(parts, left, strict=True):
+            items += [Rect(x, y, width, height, "node", "edge", 9), *drawn]
+        y += height + GAP
+    end = y - GAP
     items += _network(topology, INNER, end)
     beside, end = asides_in_a_row(casting.asides, MARGIN, end + NETWORK + 2 * GAP, INNER)
     return [*items, *beside], end + 14
-
-
-def _box(node: Node, y: float) -> Part:
-    drawn, height = draw_node(node, y)
-    return [Rect(node.x, y, node.width, height, "node", "edge", 9), *drawn], y + height
 
 
 def _network(topology: Topology, width: float, y: float) -> list[Item]:

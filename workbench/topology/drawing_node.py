@@ -52,10 +52,18 @@ class Node:
         return nearest(self.topology, self.name)
 
     @cached_property
-    def lanes(self) -> tuple[str, ...]:
-        """The lanes that somebody on it has."""
-        found = {chip.lane for gpu in self.gpus for chip in self.casting.chips.get(gpu.id, ())}
-        return tuple(lane for lane in self.casting.lanes if lane in found) or (("",) if self.casting.chips else ())
+    def lines(self) -> list[list[str]]:
+        """The lanes of its GPUs in as few lines as hold them; lanes of different GPUs share one."""
+        lines: list[tuple[list[str], set[str]]] = []
+        for lane in self.casting.lanes:
+            gpus = {gpu.id for gpu in self.gpus if any(chip.lane == lane for chip in self.casting.chips.get(gpu.id, ()))}
+            free = next((line for line in lines if not line[1] & gpus), None)
+            if free:
+                free[0].append(lane)
+                free[1].update(gpus)
+            elif gpus:
+                lines.append(([lane], gpus))
+        return [lanes for lanes, _ in lines] or ([[]] if self.casting.chips else [])
 
 
 def draw_node(node: Node, y: float) -> tuple[list[Item], float]:
@@ -99,17 +107,17 @@ def _row(node: Node, row: Row, y: float) -> tuple[list[Item], float]:
     """The areas, and from top to bottom: their labels, cards, brackets, tiles, links."""
     above = pcie(node.topology, row, node.cards)
     top = y + LABEL + pcie_height(above, row)
-    height = node.sizes.head + LANE * len(node.lanes) + (4 if node.lanes else 0)
+    height = node.sizes.head + LANE * len(node.lines) + (4 if node.lines else 0)
     bottom = top + height + node.sizes.area_pad
     items: list[Item] = []
     for area in row.areas:
         items += _area(node, area, y, bottom - y)
-    items += draw_pcie(above, row, y + LABEL)
+    items += draw_pcie(above, row, y + LABEL, top)
     below, depth = fabric(node.topology, row, node.islands, top + height)
     items += below
     for slot in row.slots:
         items += tile(slot, node.casting, node.sizes, top, height)
-    items += bars(row, node.casting, node.lanes, top + node.sizes.head)
+    items += bars(row, node.casting, node.lines, top + node.sizes.head)
     return items, max(bottom + 8, top + height + depth) - y
 
 
@@ -167,7 +175,7 @@ def _others(node: Node) -> str:
         if not link.kind.is_fabric:
             known = speeds.get(link.kind, link.gb_per_s)
             speeds[link.kind] = known if known is None or link.gb_per_s is None else min(known, link.gb_per_s)
-    words = [f"{kind}, about {speed:.0f} GB/s" if speed else str(kind) for kind in LinkKind if kind in speeds for speed in (speeds[kind],)]
+    words = [f"{kind}, about {speed:g} GB/s" if speed else str(kind) for kind in LinkKind if kind in speeds for speed in (speeds[kind],)]
     direct = any(link.kind.is_fabric for link in node.links)
     return ("Between the other pairs: " if direct else "Between GPUs: ") + "; ".join(words) if words else ""
 

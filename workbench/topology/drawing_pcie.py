@@ -58,7 +58,7 @@ def pcie(topology: Topology, row: Row, near: Sequence[Near]) -> Pcie:
     single = _groups(topology, row, near, (LinkKind.PIX,))
     several = [group for group in _groups(topology, row, near, SWITCHED) if group not in single]
     shown = [(LinkKind.PXB, group) for group in several] + [(LinkKind.PIX, group) for group in single]
-    return Pcie(tuple((kind, group) for kind, group in shown if row.is_together(group)), cards)
+    return Pcie(tuple((kind, group) for kind, group in shown if len(group) > 1 and row.is_together(group)), cards)
 
 
 def _groups(topology: Topology, row: Row, near: Sequence[Near], kinds: Sequence[LinkKind]) -> list[Group]:
@@ -85,11 +85,13 @@ def _spans(part: Pcie, row: Row) -> list[tuple[float, float]]:
     return [(first.x, last.right) for first, last in filter(None, ends)]
 
 
-def draw_pcie(part: Pcie, row: Row, y: float) -> Iterator[Item]:
-    """The shapes, from ``y`` down."""
+def draw_pcie(part: Pcie, row: Row, y: float, bottom: float) -> Iterator[Item]:
+    """The shapes, from ``y`` down to the tiles at ``bottom``."""
     spans = _spans(part, row)
     at = tracks(spans)
     for one, (begin, end), track in zip(part.cards, spans, at, strict=True):
+        if len(one.gpus) == 1:  # no bracket says whose it is
+            yield Line((begin + end) / 2, y + track * CARDS + CARD, (begin + end) / 2, bottom, "wire", 1.2)
         yield from _cards(one, begin, end, y + track * CARDS)
     y += (max(at, default=-1) + 1) * CARDS
     for kind in (LinkKind.PXB, LinkKind.PIX):
@@ -103,19 +105,26 @@ def draw_pcie(part: Pcie, row: Row, y: float) -> Iterator[Item]:
 
 def _cards(near: Near, begin: float, end: float, y: float) -> Iterator[Item]:
     """Side by side over the middle of their GPUs; where there is no room, as one with their number."""
-    far = "" if near.kind in SWITCHED else f" {near.kind}"
-    names = [(nic.device or nic.name) + far for nic in near.cards]
+    short = [nic.device or nic.name for nic in near.cards]
+    far = "" if near.kind in SWITCHED and len(near.gpus) > 1 else f" {near.kind}"
+    names = [name + far for name in short]
+    if near.kind in SWITCHED and _wide(names) > end - begin:
+        names = short
     widths = [text_width(name, 10) + 8 for name in names]
-    if sum(widths) + _GAP * (len(names) - 1) > end - begin:
+    if _wide(names) > end - begin:
         count = len(names)
-        short = fit((f"{count} network cards{far}", f"{count} NICs{far}", f"{count} NICs", "NICs", str(count)), end - begin - 6, 10)
-        names, widths = [short if count > 1 else fit(("NIC",), end - begin - 6, 10)], [end - begin]
-    hint = f"{', '.join(nic.device or nic.name for nic in near.cards)}: {near.kind.words} away from {', '.join(near.gpus)}"
+        words = (f"{count} network cards{far}", f"{count} NICs{far}", f"{count} NICs", "NICs", str(count)) if count > 1 else ("NIC",)
+        names, widths = [fit(words, end - begin - 6, 10)], [end - begin]
+    hint = f"{', '.join(short)}: {near.kind.words} away from {', '.join(near.gpus)}"
     x = (begin + end - sum(widths) - _GAP * (len(names) - 1)) / 2
     for name, width in zip(names, widths, strict=True):
         yield Rect(x, y, width, CARD, "node", "edge", 3, hint=hint)
         yield Text(x + width / 2, y + 11, name, 10, "muted", anchor="middle")
         x += width + _GAP
+
+
+def _wide(names: Sequence[str]) -> float:
+    return sum(text_width(name, 10) + 8 for name in names) + _GAP * (len(names) - 1)
 
 
 def _bracket(kind: LinkKind, begin: float, end: float, y: float) -> Iterator[Item]:

@@ -35,10 +35,16 @@ def tile(slot: Slot, casting: Casting, sizes: Sizes, y: float, height: float) ->
     numbers = casting.numbers(gpu.id)
     title = fit((f"{kind} {gpu.index}", str(gpu.index)), slot.width - 12 - BADGES * bool(numbers), 12, bold=True)
     yield Text(slot.x + 7, y + 17, title, 12, colour, bold=True)
-    yield from badges(numbers, casting, slot.right - 11, y + 12, slot.width - 14 - text_width(title, 12, bold=True))
-    if sizes.head > 30:
-        words = fit(tile_words(gpu), slot.width - 12, sizes.text)
+    words = fit(tile_words(gpu), slot.width - 12, sizes.text) if sizes.head > 30 else ""
+    if words:
         yield Text(slot.x + 7, y + 33, words, sizes.text, "muted")
+    above, below = slot.width - 14 - text_width(title, 12, bold=True), slot.width - 14 - text_width(words, sizes.text)
+    first = max(1, int(above / BADGES))
+    if len(numbers) > first and words and below >= BADGES:  # the line of the memory has room too
+        yield from badges(numbers[:first], casting, slot.right - 11, y + 12, above)
+        yield from badges(numbers[first:], casting, slot.right - 11, y + 30, below)
+    else:
+        yield from badges(numbers, casting, slot.right - 11, y + 12, above)
     if idle and height > sizes.head + CHIP:
         yield from _hatch(slot, y + sizes.head, height - sizes.head - 5)
 
@@ -91,10 +97,10 @@ def badge(text: str, severity: str, x: float, y: float, hint: str = "") -> Itera
     yield Text(x, y + 3.4, text, 9.5, "paper" if severity == "error" else "ink", bold=True, anchor="middle")
 
 
-def bars(row: Row, casting: Casting, lanes: Sequence[str], y: float) -> Iterator[Item]:
-    """The chips of a row, lane by lane from ``y`` down; neighbours of one group as one bar."""
-    for at, lane in enumerate(lanes):
-        chips = [next((chip for chip in casting.chips.get(slot.gpu.id, ()) if chip.lane == lane), None) for slot in row.slots]
+def bars(row: Row, casting: Casting, lines: Sequence[Sequence[str]], y: float) -> Iterator[Item]:
+    """The chips of a row, line by line from ``y`` down; neighbours of one group as one bar. ``lines``: the lanes in each."""
+    for at, lanes in enumerate(lines):
+        chips = [next((chip for chip in casting.chips.get(slot.gpu.id, ()) if chip.lane in lanes), None) for slot in row.slots]
         pairs = list(zip(row.slots, chips, strict=True))
         for _, members in groupby(pairs, key=lambda pair: pair[1] and pair[1].group):
             run = list(members)

@@ -4,6 +4,7 @@ Lengths are pixels at full width, y grows downwards. Colours are names of ``work
 from a few classes of letters, after DejaVu Sans, which is wider than most; so what fits here fits everywhere.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -132,7 +133,7 @@ def cut(text: str, width: float, size: float, bold: bool = False) -> str:
 
 
 def wrap(text: str, width: float, size: float, most: int = 4) -> tuple[str, ...]:
-    """``text`` in lines no wider than ``width``, broken at spaces where it has some; of more than ``most`` lines the last is cut."""
+    """``text`` in lines no wider than ``width``, broken at spaces, long words within too; of more than ``most`` lines the last is cut."""
     lines = list(_lines(text.split(), width, size))
     kept = lines[:most]
     if len(lines) > most:
@@ -142,8 +143,8 @@ def wrap(text: str, width: float, size: float, most: int = 4) -> tuple[str, ...]
 
 def _lines(words: list[str], width: float, size: float) -> Iterator[str]:
     line = ""
-    for word in words:
-        joined = f"{line} {word}" if line else word
+    for before, word in [piece for whole in words for piece in _pieces(whole, width, size)]:
+        joined = f"{line}{before}{word}" if line else word
         if text_width(joined, size) <= width:
             line = joined
             continue
@@ -157,3 +158,10 @@ def _lines(words: list[str], width: float, size: float) -> Iterator[str]:
         line = word
     if line:
         yield line
+
+
+def _pieces(word: str, width: float, size: float) -> Iterator[tuple[str, str]]:
+    """What stands before a piece, and the piece: a whole word, or of one wider than a line parts as an address or a list has them."""
+    parts = [word] if text_width(word, size) <= width else re.findall(r"[^/.:,]*[/.:,]+|[^/.:,]+$", word)
+    for at, part in enumerate(parts):
+        yield "" if at else " ", part

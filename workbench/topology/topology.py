@@ -184,6 +184,13 @@ class Topology:
         """Device -> the NUMA node of its CPUs: a number, several, or None where not known."""
         return {gpu.id: gpu.numa for gpu in self.gpus}
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """A drawing, as the last line of a notebook's cell; the table where nothing can be drawn."""
+        from workbench.topology.display import bundle
+        from workbench.topology.drawing import draw
+
+        return bundle(draw(self), str(self))
+
     def __str__(self) -> str:
         """A table of the devices, the islands, and what is missing."""
         from workbench.topology.table import table

@@ -1,0 +1,90 @@
+"""A map on a machine: what ``devices.on(topology)`` shows as the last line of a cell."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from workbench.findings import SEVERITIES, Finding
+from workbench.mapping.device_map import DeviceMap
+from workbench.mapping.devices import spans
+from workbench.mapping.picture import casting, how
+from workbench.mapping.resolve import Resolved
+from workbench.roles import Role
+from workbench.topology import Topology
+from workbench.topology.scene import Scene
+from workbench.topology.svg import Theme
+
+
+@dataclass(frozen=True)
+class OnMachine:
+    """A map, the machine, what each role comes to there, and the findings, the gravest first."""
+
+    devices: DeviceMap
+    topology: Topology
+    resolved: Mapping[Role, Resolved]
+    findings: tuple[Finding, ...]
+
+    @classmethod
+    def of(cls, devices: DeviceMap, topology: Topology, **asked: Any) -> "OnMachine":
+        """``devices`` on ``topology``. ``asked``: as for ``DeviceMap.check``: algo="ppo", shape=..., lora=..."""
+        findings = devices.check(topology, **asked)
+        resolved = devices.resolve(topology, **{name: asked[name] for name in ("lora", "shape") if name in asked})
+        return cls(devices, topology, resolved, findings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    @cached_property
+    def scene(self) -> Scene:
+        """The drawing as plain data."""
+        from workbench.topology.drawing import draw
+
+        return draw(self.topology, casting(self.devices, self.topology, self.resolved, self.findings))
+
+    def svg(self, theme: Theme = "auto") -> str:
+        """The drawing as one ``<svg>`` element. ``theme``: "light", "dark", or "auto" for that of the page."""
+        from workbench.topology.svg import svg
+
+        return svg(self.scene, theme)
+
+    def png(self, theme: str = "light") -> bytes:
+        """The drawing as an image, twice as large as it is shown. ``theme``: "light" or "dark"."""
+        from workbench.topology.png import png
+
+        return png(self.scene, theme)
+
+    def save(self, path: str | Path, theme: Theme | None = None) -> Path:
+        """Write the drawing as .svg or .png. Raises ConfigError for another suffix, or where it can't be written."""
+        from workbench.topology.display import save
+
+        return save(self.scene, path, theme)
+
+    def __str__(self) -> str:
+        """The roles on the machine, and the findings with their fixes."""
+        rows = [("role", "devices", "how"), *((str(role), _where(one), how(one)) for role, one in self.resolved.items())]
+        width = max(len(where) for _, where, _ in rows)
+        table = [f"{role:<9}  {where:<{width}}  {said}".rstrip() for role, where, said in rows]
+        return "\n".join([f"on {self.topology.name}: {self.verdict}", "", *table, *(f"\n{finding}" for finding in self.findings)])
+
+    __repr__ = __str__
+
+    @property
+    def verdict(self) -> str:
+        """ "1 error, 2 warnings", or "no findings"."""
+        counts = [(sum(finding.severity == severity for finding in self.findings), severity) for severity in SEVERITIES]
+        words = [f"{count} {severity}{'s' if count > 1 and severity != 'info' else ''}" for count, severity in counts if count]
+        return ", ".join(words) or "no findings"
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """The drawing and the table, as the last line of a notebook's cell."""
+        from workbench.topology.display import bundle
+
+        return bundle(self.scene, str(self))
+
+
+def _where(one: Resolved) -> str:
+    return one.url or spans(one.devices)

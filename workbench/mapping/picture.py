@@ -1,0 +1,122 @@
+"""A map as the drawing of a machine needs it: which label and colour goes where, and whom each finding concerns."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from workbench.findings import CODES, Finding
+from workbench.mapping.device_map import DeviceMap
+from workbench.mapping.devices import node_of, spans
+from workbench.mapping.resolve import Resolved
+from workbench.palette import ROLE_COLOUR
+from workbench.roles import Role
+from workbench.topology import Topology
+from workbench.topology.casting import Aside, Casting, Chip, Entry, Note
+
+SHORT = {Role.REFERENCE: "ref"}
+_DEVICE = re.compile(r"([\w.-]+):(\d{1,4})(?:-(\d{1,4}))?\b")
+DRIVER = "CPU of the driver"
+
+
+def casting(devices: DeviceMap, topology: Topology, resolved: Mapping[Role, Resolved], findings: Sequence[Finding]) -> Casting:
+    """The roles of a map on a machine, with the findings numbered from 1."""
+    known = set(topology.ids)
+    notes = tuple(note(number, finding, topology) for number, finding in enumerate(findings, 1))
+    chips: dict[str, dict[Role, Chip]] = {}
+    for role, one in resolved.items():
+        if not in_driver(devices, role):
+            for device, chip in role_chips(role, one):
+                if device in known:
+                    chips.setdefault(device, {})[role] = chip
+    about = {role: tuple(n.number for n, f in zip(notes, findings, strict=True) if f.role == role and not n.devices) for role in resolved}
+    return Casting(
+        chips={device: tuple(found.values()) for device, found in chips.items()} or {"": ()},
+        entries=tuple(Entry(ROLE_COLOUR[role], role, words(devices, role, one), about[role]) for role, one in resolved.items()),
+        lanes=tuple(Role),
+        asides=tuple(_asides(devices, topology, resolved)),
+        notes=notes,
+        description="; ".join(f"{role} on {words(devices, role, one)}" for role, one in resolved.items()),
+    )
+
+
+def in_driver(devices: DeviceMap, role: Role) -> bool:
+    """Whether a role works in the driver's process, on its CPU, and on no slot."""
+    return devices.devices_of(role) == ("cpu",)
+
+
+def role_chips(role: Role, one: Resolved) -> Iterator[tuple[str, Chip]]:
+    """Device -> chip. What holds one model together has one group: a tensor-parallel group, all shards of fsdp, a single device."""
+    size = len(one.devices) if one.layout == "fsdp" else one.tp
+    whole = len(one.devices) // max(1, size) * size
+    for at, device in enumerate(one.devices):
+        number = at // max(1, size)
+        texts = _labels(role, one, number) if at < whole else (f"{role}, left over", str(role))
+        hint = f"{role} on {device}: {one.layout}" + (f", shares the {one.share}'s model" if one.share else "")
+        yield device, Chip(role, ROLE_COLOUR[role], (*texts, SHORT.get(role, "")), f"{role} {number}", bool(one.share), hint)
+
+
+def _labels(role: Role, one: Resolved, number: int) -> tuple[str, ...]:
+    if one.layout == "fsdp":
+        return f"{role} fsdp", str(role)
+    if one.tp == 1:
+        return (str(role),)
+    count = f" #{number}" if len(one.devices) // one.tp > 1 else ""
+    return f"{role} tp{one.tp}{count}", f"{role}{count}", str(role)
+
+
+def words(devices: DeviceMap, role: Role, one: Resolved) -> str:
+    """Where a role is and how, in a line: "0-3 · 2 x tp2, merged"."""
+    return " · ".join(part for part in (_where(devices, role, one), how(one)) if part)
+
+
+def _where(devices: DeviceMap, role: Role, one: Resolved) -> str:
+    places = devices.devices_of(role)
+    nodes = len({node_of(place) for place in places})
+    if one.url or in_driver(devices, role):
+        return one.url or DRIVER
+    return spans(places) if nodes < 3 else f"{len(places)} on {nodes} nodes"
+
+
+def how(one: Resolved) -> str:
+    """The layout, how the engine gets its weights, and whether it takes turns: "2 x tp2, merged, hybrid"."""
+    if one.share:
+        return f"shares the {one.share}'s model"
+    return ", ".join(part for part in (_layout(one), one.mode or "", "hybrid" if one.residency == "hybrid" else "") if part)
+
+
+def _layout(one: Resolved) -> str:
+    copies = len(one.devices) // one.tp
+    if one.layout == "fsdp":
+        return "fsdp"
+    if one.tp > 1:
+        return f"{copies} x tp{one.tp}" if copies > 1 else f"tp{one.tp}"
+    return f"{copies} copies" if copies > 1 else ""
+
+
+def _asides(devices: DeviceMap, topology: Topology, resolved: Mapping[Role, Resolved]) -> Iterator[Aside]:
+    """The driver's CPU, each service, and devices that the machine does not have."""
+    places: dict[str, list[Role]] = {}
+    for role, one in resolved.items():
+        absent = tuple(device for device in one.devices if topology.find(device) is None)
+        if one.url:
+            places.setdefault(f"service {one.url.removeprefix('http://')}", []).append(role)
+        elif in_driver(devices, role):
+            places.setdefault(DRIVER, []).append(role)
+        elif absent:
+            places.setdefault(f"not on this machine: {spans(absent)}", []).append(role)
+    for title in sorted(places, key=lambda title: (title != DRIVER, title)):
+        yield Aside(title, tuple((ROLE_COLOUR[role], str(role)) for role in places[title]))
+
+
+def note(number: int, finding: Finding, topology: Topology) -> Note:
+    """A finding with its number, and the devices that its message names."""
+    code = CODES.get(finding.code)
+    title = f"{finding.code} · {code.title}" if code else finding.code
+    return Note(number, finding.severity, title, f"{finding.asked}: {finding.found}", finding.fix.text, named(finding, topology))
+
+
+def named(finding: Finding, topology: Topology) -> tuple[str, ...]:
+    """The devices of the machine that a message says something of: "local:3", "node1:0-3". What comes after a ";" explains."""
+    found = set()
+    for node, first, last in _DEVICE.findall(finding.found.partition(";")[0]):
+        found |= {f"{node}:{number}" for number in range(int(first), int(last or first) + 1)}
+    return tuple(id for id in topology.ids if id in found)
