@@ -1,6 +1,5 @@
 """What ``workbench check`` says of a map, and the map that its patches make."""
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,8 +12,6 @@ from workbench.mapping.shapes import shape
 from workbench.survey.mend import rewrite
 from workbench.survey.read import map_of, topology_of
 from workbench.topology.host import host
-
-MOST_PATCHES = 50
 
 
 @dataclass(frozen=True)
@@ -35,29 +32,16 @@ def report(question: Question, *, strict: bool = False) -> CheckReport:
 
 
 def mended(question: Question) -> tuple[DeviceMap, tuple[Finding, ...]]:
-    """The map with every patch that leads on, the gravest first, each checked anew; and the findings that were patched."""
+    """The map with every patch applied, the gravest finding first, each checked anew; and the findings that were patched.
+
+    It ends: a patch is only given where it leaves fewer findings of its severity, and no more of a graver one.
+    """
     done: list[Finding] = []
-    seen = {str(question.devices.to_dict())}
-    while len(done) < MOST_PATCHES:
-        for finding in check(question):
-            if finding.fix.patch is None:
-                continue
-            after = question.with_map(finding.fix.patch)
-            if (text := str(after.devices.to_dict())) not in seen and _better(question, after, finding):
-                seen.add(text)
-                question = after
-                done.append(finding)
-                break
-        else:
-            break
+    question = replace(question, host=None, probe=False)  # no patch mends a machine or a service
+    while patched := next((one for one in check(question) if one.fix.patch is not None), None):
+        question = replace(question, devices=question.devices.apply(patched))
+        done.append(patched)
     return question.devices, tuple(done)
-
-
-def _better(before: Question, after: Question, finding: Finding) -> bool:
-    """The finding is gone, and no graver one has come."""
-    was, now = Counter(one.severity for one in check(before)), Counter(one.severity for one in check(after))
-    same = [one for one in check(after) if (one.code, one.role, one.asked) == (finding.code, finding.role, finding.asked)]
-    return not same and (now["error"] <= was["error"] if finding.severity == "error" else now["error"] == 0 or now["error"] <= was["error"])
 
 
 @dataclass(frozen=True)
@@ -92,6 +76,8 @@ def run_check(
     """Check the map in ``map_file`` on ``machine`` (None: this one, with its own limits and settings). Raises ConfigError."""
     if fix and map_file == "-":
         raise ConfigError("--fix -", "standard input can't be written to", "give a file")
+    if map_file == machine == "-":
+        raise ConfigError("MAP and --topology", "both are '-', and standard input can be read once", "give a file for one of them")
     devices, topology = map_of(map_file), topology_of(machine)
     question = Question(
         devices,

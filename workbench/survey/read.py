@@ -32,15 +32,16 @@ def map_of(text: str) -> DeviceMap:
 
 def _text(path: str) -> str:
     """A file's text. What is no UTF-8 in it is replaced: terminals leave anything behind."""
-    if path == "-":
-        return sys.stdin.buffer.read(LARGEST + 1).decode("utf-8", "replace")
+    asked, fix = f"topology {path[:200]!r}", "give a file with the output of nvidia-smi topo -m, or preset:NAME"
     try:
-        with Path(path).open("rb") as file:
-            raw = file.read(LARGEST + 1)
+        if path == "-":
+            raw = sys.stdin.buffer.read(LARGEST + 1)
+        else:
+            with Path(path).open("rb") as file:
+                raw = file.read(LARGEST + 1)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(
-            f"topology {path[:200]!r}", reason, "give a file with the output of nvidia-smi topo -m, or preset:NAME"
-        ) from error
+        raise ConfigError(asked, getattr(error, "strerror", None) or str(error), fix) from error
+    if len(raw) > LARGEST:
+        raise ConfigError(asked, f"it has more than {LARGEST // 2**20} MiB", fix)
     wide = raw[:2] in (b"\xff\xfe", b"\xfe\xff")  # what PowerShell's > writes
     return raw.decode("utf-16" if wide else "utf-8-sig", "replace")

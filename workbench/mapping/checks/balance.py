@@ -57,7 +57,8 @@ def together(q: Question) -> Iterator[Finding]:
     devices = q.written(q.idle[:count])
     text = f"give the critic GPUs of its own: {listed(devices)}; it then computes values and trains beside the actor"
     found = f"they take turns on {listed(q.named(Role.ACTOR))} while {listed(q.idle)} {'idles' if len(q.idle) == 1 else 'idle'}"
-    fix = Fix(text, {"critic": relaid(Placement(layout=actor.layout, tp=actor.tp), devices).to_dict()})
+    patch = {"critic": relaid(Placement(layout=actor.layout, tp=actor.tp), devices).to_dict()}
+    fix = Fix(text, patch if q.means_all else None)  # GPUs that are for somebody else are not to be taken unasked
     severity: Severity = "warning" if q.means_all else "info"
     yield finding("WB401", Role.CRITIC, f"critic: {q.places[Role.CRITIC]}", found, fix, severity)
 

@@ -25,7 +25,7 @@ def tensor_groups(q: Question) -> Iterator[Finding]:
             asked = f"{role}: tp {q.placed[role].tp} on {listed(group)}"
             found = f"{_sentence(code, worst)}; every layer of every token waits for the slowest pair"
             fix = _regroup(q, role)
-            best = fix is None and q.shape is not None
+            best = fix is None and q.shape is not None and not overfull(q)
             severity: Severity = "info" if best else "warning"
             text = "the model fits on no smaller group, and no other here is better: expect slow layers"
             yield finding(
