@@ -1,6 +1,6 @@
 """A map's file as it is written: every key of it, with its values; and the JSON Schema of that, for editors."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
@@ -8,23 +8,36 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from workbench.errors import ConfigError
 from workbench.mapping.words import nearest, shown
-from workbench.roles import ALIASES
+from workbench.roles import ALIASES, Role
 
 At = Callable[..., str]  # keys of an entry -> what a message calls the place: "map.yaml, line 3: actor.tp"
-Devices = StrictInt | StrictStr | list[StrictInt | StrictStr]
+Position = Annotated[StrictInt, Field(ge=0, le=9999)]
+Devices = Position | StrictStr | list[Position | StrictStr]
 Size = Annotated[StrictInt, Field(ge=1, le=4096)]
+STRATEGIES = {
+    **dict.fromkeys(("ddp", "dp", "data_parallel"), "ddp"),
+    **dict.fromkeys(("fsdp", "fsdp2", "fully_sharded"), "fsdp"),
+    **dict.fromkeys(("tp", "tensor", "tensor_parallel"), "tp"),
+}
+SHARDING = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "fsdp", "NO_SHARD": "ddp"}
 LAYOUT = r"^(ddp|fsdp|tp=?[1-9][0-9]{0,3})$"
+ROLES = [*map(str, Role), *ALIASES]
 WRAPPERS = ("device_map", "device_mapping", "roles")
 
 # What other frameworks call our keys, where the spelling alone would not tell.
 ELSEWHERE = {
-    **dict.fromkeys(("tensor_parallel_size", "tensor_model_parallel_size", "tensor_parallel"), "tp"),
-    **dict.fromkeys(("data_parallel_size", "data_parallel"), "dp"),
+    **dict.fromkeys(("tensor_parallel_size", "tensor_model_parallel_size", "tensor_parallel", "tp_size"), "tp"),
+    **dict.fromkeys(("data_parallel_size", "data_parallel", "dp_size"), "dp"),
     **dict.fromkeys(("gpus", "gpu_ids", "gpu", "device", "device_ids", "ranks"), "devices"),
     **dict.fromkeys(("share_with", "shared_with", "colocate_with"), "share"),
     **dict.fromkeys(("service", "endpoint"), "url"),
     **{"n_gpus_per_node": "gpus_per_node", "strategy": "layout", "sync": "mode"},
 }
+
+
+def _either_case(words: Iterable[str]) -> list[str]:
+    """The words in small letters and in capitals: both are read."""
+    return [case for word in words for case in (word.lower(), word.upper())]
 
 
 def _key(description: str, *examples: Any, **schema: Any) -> Any:
@@ -43,8 +56,8 @@ class GroupEntry(BaseModel):
     tp: Size | None = _key("Devices that one model is split over.", 2)
     dp: Size | None = _key("Copies of the model; tp x dp is the number of devices.", 2)
     tp_size: Size | None = _key("The same as tp.", 2)
-    parallel_strategy: StrictStr | None = _key("ddp, fsdp or tp.", "ddp", "fsdp", "tp")
-    sharding_strategy: StrictStr | None = _key("FULL_SHARD, SHARD_GRAD_OP or NO_SHARD.", "FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
+    parallel_strategy: StrictStr | None = _key("ddp, fsdp or tp.", "ddp", "fsdp", "tp", enum=_either_case(STRATEGIES))
+    sharding_strategy: StrictStr | None = _key("FULL_SHARD, SHARD_GRAD_OP or NO_SHARD.", "FULL_SHARD", enum=_either_case(SHARDING))
     mesh_shape: Annotated[list[Size], Field(max_length=8)] | dict[Literal["dp", "tp"], Size] | None = _key(
         "[dp, tp]; the product is the group.", [2, 2], {"dp": 2, "tp": 2}
     )
@@ -55,7 +68,7 @@ class RoleEntry(GroupEntry):
     """Where one role runs."""
 
     device_group: Devices | None = _key("Devices; a word is the name of a group in the table 'groups'.", [0, 1], "NAME")
-    share: StrictStr | None = _key("The role whose model it shares.", "actor")
+    share: StrictStr | None = _key("The role whose model it shares.", "actor", enum=ROLES)
     url: StrictStr | None = _key("The service that does it.", "http://host:8080")
     service_url: StrictStr | None = _key("The same as url.", "http://host:8080")
     shared_mem_name: StrictStr | None = _key("Shared-memory block for token ids, to a service on this machine.", "rewards")
@@ -77,7 +90,7 @@ class SizesEntry(BaseModel):
     expert: Size | None = _key("Expert parallelism: only 1, more is not supported.", 1, maximum=1)
 
 
-RoleValue = StrictStr | StrictInt | list[StrictInt | StrictStr] | RoleEntry
+RoleValue = Devices | RoleEntry
 
 
 class MapEntry(BaseModel):
@@ -91,7 +104,9 @@ class MapEntry(BaseModel):
     reference: RoleValue | None = _key("The frozen policy for the KL; left out: the actor with its adapter off.", "share:actor")
     reward: RoleValue | None = _key("What scores completions; left out: functions on the CPU.", "cpu")
     groups: dict[StrictStr, GroupEntry | Devices] | None = _key("Named groups of devices, for device_group.", {"trainers": [0, 1]})
-    parallelism_config: dict[StrictStr, SizesEntry] | None = _key("Sizes by role; only beside devices.", {"actor": {"tp": 2, "dp": 1}})
+    parallelism_config: dict[StrictStr, SizesEntry] | None = _key(
+        "Sizes by role; only beside devices.", {"actor": {"tp": 2, "dp": 1}}, propertyNames={"enum": ROLES}
+    )
 
 
 Entry = TypeVar("Entry", bound=BaseModel)
@@ -121,7 +136,7 @@ def _possible(model: type[BaseModel], key: str, value: Any) -> str:
     field = model.model_fields[key]
     words = [word for kind in get_args(field.annotation) for word in get_args(kind) if isinstance(word, str)]
     if words:
-        return nearest(str(value), words, "possible")
+        return nearest(str(value), words, "possible") if len(words) > 1 else f"write {words[0]!r}"
     if StrictBool in get_args(field.annotation):
         return "write true or false"
     if Size in get_args(field.annotation):

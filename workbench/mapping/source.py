@@ -71,9 +71,7 @@ def read_text(text: str, name: str, is_json: bool = False) -> Source:
     try:
         data = reader.read()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        line = f", line {mark.line + 1}" if mark else ""
-        raise ConfigError(f"{name}{line}", f"no YAML: {error.problem or error.context}", _MEND) from error
+        raise _no_yaml(name, error) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         if isinstance(error, ConfigError):
             raise
@@ -93,6 +91,13 @@ def _json_for_yaml(text: str, name: str, is_json: bool) -> str:
         line = getattr(error, "lineno", None)
         raise ConfigError(f"{name}, line {line}" if line else name, f"no JSON: {getattr(error, 'msg', error)}", _MEND) from error
     return text.replace("\t", " ")
+
+
+def _no_yaml(name: str, error: Any) -> ConfigError:
+    """YAML's own error with the line, and the line of what was begun."""
+    mark = error.problem_mark or error.context_mark
+    begun = f", {error.context} from line {error.context_mark.line + 1}" if error.context and error.context_mark else ""
+    return ConfigError(f"{name}, line {mark.line + 1}" if mark else name, f"no YAML: {error.problem}{begun}", _MEND)
 
 
 class _Reader:
@@ -200,4 +205,4 @@ def _plain(text: str) -> Any:
 
 
 def _kind(data: Any) -> str:
-    return {type(None): "nothing", str: "text", list: "a list", int: "a number", float: "a number"}.get(type(data), str(data))
+    return {type(None): "nothing", str: "text", list: "a list", bool: "true or false"}.get(type(data), "a number")

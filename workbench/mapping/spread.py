@@ -2,6 +2,7 @@
 
 import re
 import socket
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -10,16 +11,10 @@ from urllib.parse import urlsplit
 
 from workbench.errors import ConfigError
 from workbench.mapping.devices import list_devices, node_of
-from workbench.mapping.entry import At, GroupEntry, RoleEntry, SizesEntry
+from workbench.mapping.entry import SHARDING, STRATEGIES, At, GroupEntry, RoleEntry, SizesEntry
 from workbench.mapping.placement import Layout, Placement, check_url, read_layout, read_role
 from workbench.mapping.words import nearest, shown
 
-STRATEGIES = {
-    **dict.fromkeys(("ddp", "dp", "data_parallel"), "ddp"),
-    **dict.fromkeys(("fsdp", "fsdp2", "fully_sharded"), "fsdp"),
-    **dict.fromkeys(("tp", "tensor", "tensor_parallel"), "tp"),
-}
-SHARDING = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "fsdp", "NO_SHARD": "ddp"}
 UNSUPPORTED = {
     **dict.fromkeys(("pp", "pipeline", "pipeline_parallel"), "pipeline parallelism"),
     **dict.fromkeys(("ep", "expert", "expert_parallel"), "expert parallelism"),
@@ -43,7 +38,7 @@ def place(entry: RoleEntry, at: At, groups: Mapping[str, Group], sizes: SizesEnt
     devices, group = _devices(entry, at, groups)
     whole = entry if group is None else _merged(entry, at, group)
     url = _url(whole, at)
-    _check_place(whole, at, devices, sizes)
+    _check_place(whole, at, devices)
     layout, tp, dp = _layout(whole, at, len(devices), sizes)
     if whole.shared_mem_name is not None:
         _check_shared_memory(whole.shared_mem_name, at("shared_mem_name"), url)
@@ -104,7 +99,7 @@ def _url(entry: RoleEntry, at: At) -> str:
     return "" if url is None else check_url(url, at(key))
 
 
-def _check_place(entry: RoleEntry, at: At, devices: tuple[str, ...], sizes: SizesEntry) -> None:
+def _check_place(entry: RoleEntry, at: At, devices: tuple[str, ...]) -> None:
     """An entry says exactly one of devices, share and a service; sizes and layouts only beside devices; and as many devices as it says."""
     url = entry.url or entry.service_url
     said = [name for name, there in (("devices", devices), ("share", entry.share is not None), ("a service", url)) if there]
@@ -112,7 +107,7 @@ def _check_place(entry: RoleEntry, at: At, devices: tuple[str, ...], sizes: Size
         raise ConfigError(at(), f"it says {' and '.join(said)}, and a role is in one place", "write one of them")
     if not said:
         raise ConfigError(at(), "it says no place", "write devices: [0, 1], share: actor, or service_url: http://host:8080")
-    laying = [key for key in _LAYING if getattr(entry, key) is not None] + ["parallelism_config"] * any(sizes.model_dump().values())
+    laying = [key for key in _LAYING if getattr(entry, key) is not None]
     if laying and not devices:
         raise ConfigError(at(laying[0]), f"it stands only beside devices, and this role has {said[0]}", "leave it out")
     if url and entry.nccl_backend in ("p2p", "ring"):
@@ -121,7 +116,7 @@ def _check_place(entry: RoleEntry, at: At, devices: tuple[str, ...], sizes: Size
 
 
 def _check_per_node(size: int | None, asked: str, devices: tuple[str, ...]) -> None:
-    per_node = {node: sum(node_of(device) == node for device in devices) for node in map(node_of, devices)}
+    per_node = Counter(map(node_of, devices))
     wrong = next((f"{count} on {node or 'the node'}" for node, count in per_node.items() if count != size), None)
     if size is not None and wrong:
         fix = f"write gpus_per_node: {next(iter(per_node.values()))}, or other devices"
