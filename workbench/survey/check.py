@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, StateError
 from workbench.findings import Finding
 from workbench.mapping.checks import Question, check
 from workbench.mapping.device_map import DeviceMap
@@ -54,11 +54,13 @@ class Outcome:
     diff: str = ""
 
     def __str__(self) -> str:
-        from workbench.mapping.on_machine import verdict
+        from workbench.mapping.on_machine import OnMachine
 
+        if self.question.topology is None:
+            raise StateError("a verdict in words", "it was reached without a machine", "give a topology")
         lines = [f"mended {finding.code}: {finding.fix.text}" for finding in self.patched]
         unsaid = "" if self.question.shape else "no --model: sizes and memory were not checked"
-        whole = verdict(self.question.devices, self.report.resolved, self.report.findings)
+        whole = str(OnMachine(self.question.devices, self.question.topology, self.question.resolved, self.report.findings))
         return "\n".join(part for part in (self.diff, *lines, whole, unsaid) if part)
 
 

@@ -40,8 +40,8 @@ def rewrite(path: Path, old: DeviceMap, new: DeviceMap) -> str:
         _replace(target, before, after, asked)
     except OSError as error:
         raise StorageError(asked, f"it can't be written ({error.strerror})", "write it elsewhere, or mend it by hand") from error
-    lines = (text.removeprefix(BOM).splitlines(keepends=True) for text in (before, after))
-    return "".join(_ended(line) for line in difflib.unified_diff(*lines, str(path), f"{path} (mended)", n=1))
+    was, now = (text.removeprefix(BOM).splitlines(keepends=True) for text in (before, after))
+    return "".join(_ended(line) for line in difflib.unified_diff(was, now, str(path), f"{path} (mended)", n=1))
 
 
 def _replace(target: Path, before: str, after: str, asked: str) -> None:
