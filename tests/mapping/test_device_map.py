@@ -1,15 +1,22 @@
-"""What a map holds, what it shows, which maps one process can obey, and the reasons why others are refused."""
+"""What a map holds, what it shows, how it is written and read again, and which maps one process can obey."""
 
+import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
 
+from tests.mapping.maps import MAPS
 from workbench.errors import ConfigError
-from workbench.mapping import DeviceMap
+from workbench.findings import Finding, Fix
+from workbench.mapping import DeviceMap, Placement
 from workbench.roles import Role
 
-MAPS = Path(__file__).parent.parent.parent / "recipes" / "maps"
+FILES = Path(__file__).parent.parent.parent / "recipes" / "maps"
+FOUR = ("0", "1", "2", "3")
+LARGE = DeviceMap(actor="0-3 fsdp", critic="share:actor", rollout="0-3 tp2", reference="share:actor", reward="cpu")
 
 
 def test_everything_on_the_cpu_by_default() -> None:
@@ -27,11 +34,13 @@ def test_one_gpu_holds_every_model_and_the_reward_stays_on_the_cpu() -> None:
 
 @pytest.mark.parametrize(("name", "device"), [("cpu", "cpu"), ("one_gpu", "cuda")])
 def test_the_maps_of_the_recipes_are_read(name: str, device: str) -> None:
-    assert DeviceMap.load(MAPS / f"{name}.yaml").device == device
+    assert DeviceMap.load(FILES / f"{name}.yaml").device == device
+    DeviceMap.load(str(FILES / f"{name}.yaml")).check_runnable()
 
 
 @pytest.mark.parametrize(
-    "written", [{"actor": "cpu"}, {"actor": {"devices": ["cpu"]}, "ref_model": "share:actor"}, {"actor": {"devices": "cpu"}}]
+    "written",
+    [{"actor": "cpu"}, {"actor": {"devices": ["cpu"]}, "ref_model": "share:actor"}, {"actor": {"devices": "cpu"}}, {}],
 )
 def test_the_same_map_in_other_words(written: dict[str, Any]) -> None:
     assert DeviceMap.load(written) == DeviceMap()
@@ -43,22 +52,37 @@ def test_a_map_is_itself_and_nothing_is_found_out() -> None:
     assert DeviceMap.load(None) in (DeviceMap(), DeviceMap(actor="0"))
 
 
-LARGE = DeviceMap(actor="0-3 fsdp", critic="share:actor", rollout="0-3 tp2", reference="share:actor", reward="cpu")
+def test_devices_alone_are_a_map() -> None:
+    assert DeviceMap.load("0") == DeviceMap(actor="0")
+    assert DeviceMap.load("0-1") == DeviceMap(actor="0-1", rollout="0-1")
+    assert DeviceMap.load("node1:0,1 fsdp") == DeviceMap(actor="node1:0-1 fsdp")
+
+
+def test_a_text_is_read_too() -> None:
+    assert DeviceMap.load("actor: 0") == DeviceMap.load('{"actor": 0}') == DeviceMap.load("\nactor: 0\n") == DeviceMap(actor="0")
 
 
 def test_a_map_for_several_gpus() -> None:
     four = ["local:0", "local:1", "local:2", "local:3"]
     assert LARGE.placement == {"actor": four, "critic": four, "rollout": four, "reference": four, "reward": ["cpu:0"]}
-    assert LARGE.devices_of(Role.CRITIC) == ("0", "1", "2", "3")
-    assert LARGE.places[Role.ROLLOUT].layout == "tp2"
+    assert LARGE.devices_of(Role.CRITIC) == FOUR
+    assert LARGE.places[Role.ROLLOUT] == Placement(devices=FOUR, tp=2)
     assert LARGE.device == "cuda"
+
+
+def test_what_is_left_out() -> None:
+    assert DeviceMap(actor="0-3 fsdp").rollout == Placement(devices=FOUR)  # on the actor's devices, laid out as an engine's
+    assert DeviceMap(actor="0").reference == Placement(share="actor")
+    assert DeviceMap(actor="0").reward == Placement(devices=("cpu",))
+    assert DeviceMap(actor="0", critic=None, rollout="").critic is None
+    assert DeviceMap(rollout="0").actor is None  # a check tells
+    assert DeviceMap(actor="http://h:1").rollout is None
 
 
 def test_strings_are_normalised() -> None:
     written = DeviceMap(actor="3,0-2  fsdp", rollout=" 0,1,2,3 tp=2", critic="share:actor")
     assert written == LARGE
-    assert (written.actor, written.rollout) == ("0-3 fsdp", "0-3 tp2")
-    assert DeviceMap(actor="0-3 fsdp").rollout == "0-3"  # left out: on the actor's devices, laid out as an engine's
+    assert (str(written.actor), str(written.rollout)) == ("0-3 fsdp", "0-3 tp2")
 
 
 def test_it_prints_as_a_table() -> None:
@@ -71,18 +95,14 @@ def test_it_prints_as_a_table() -> None:
         "reward     cpu",
     ]
     assert "rollout    2-3      ddp\n" in str(DeviceMap(actor="0-1", rollout="2-3"))
+    service = {"url": "http://localhost:1", "shared_mem_name": "r"}
+    assert "reward     http://localhost:1  shared_mem_name r" in str(DeviceMap(actor="0", reward=service))
 
 
 def test_the_table_is_what_a_cell_shows() -> None:
     from IPython.lib.pretty import pretty
 
-    assert pretty(LARGE) == str(LARGE)
-
-
-@pytest.mark.parametrize("devices", [LARGE, DeviceMap(), DeviceMap(actor="0,2", rollout="1 ", reference="5")])
-def test_a_file_gives_the_same_map_again(devices: DeviceMap, tmp_path: Path) -> None:
-    (tmp_path / "map.yaml").write_text(devices.to_yaml())
-    assert DeviceMap.load(tmp_path / "map.yaml") == devices
+    assert pretty(LARGE) == repr(LARGE) == str(LARGE)
 
 
 def test_the_file_as_a_person_would_write_it() -> None:
@@ -95,29 +115,94 @@ def test_the_file_as_a_person_would_write_it() -> None:
     ]
 
 
-def test_devices_alone_are_a_map() -> None:
-    assert DeviceMap.load("0") == DeviceMap(actor="0")
-    assert DeviceMap.load("0-1") == DeviceMap(actor="0-1", rollout="0-1")
+def test_it_can_be_copied_hashed_and_pickled() -> None:
+    assert pickle.loads(pickle.dumps(LARGE)) == LARGE
+    assert LARGE.model_copy() == LARGE
+    assert len({LARGE, DeviceMap(**LARGE.to_dict()), DeviceMap()}) == 2
+    with pytest.raises(ValueError, match="frozen"):
+        LARGE.actor = None  # type: ignore[misc]
+
+
+@given(MAPS)
+@settings(deadline=None)
+def test_every_way_of_writing_gives_the_same_map(roles: dict[str, Any]) -> None:
+    devices = DeviceMap(**roles)
+    assert {role: getattr(devices, role) for role in roles} == roles
+    assert DeviceMap.parse(devices.to_yaml()) == devices
+    assert DeviceMap.parse(json.dumps(devices.to_dict())) == devices
+    assert DeviceMap.parse(json.dumps(devices.to_dict(), indent="\t")) == devices
+    assert DeviceMap.load(devices.to_dict()) == devices
+    assert DeviceMap(**devices.to_dict()) == devices
+    assert DeviceMap.parse(devices.to_yaml()).to_yaml() == devices.to_yaml()
+    assert str(devices)
+
+
+@given(MAPS)
+@settings(deadline=None, max_examples=50)
+def test_compact_strings_say_devices_and_layouts(roles: dict[str, Any]) -> None:
+    plain = {
+        role: Placement(**{key: getattr(place, key) for key in ("devices", "layout", "tp", "share", "url")})
+        for role, place in roles.items()
+    }
+    devices = DeviceMap(**plain)
+    assert DeviceMap(**{role: str(place) for role, place in plain.items()}) == devices
+
+
+@pytest.mark.parametrize("name", ["map.yaml", "map.yml", "map.json", "map"])
+def test_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = json.dumps(LARGE.to_dict()) if name.endswith("json") else LARGE.to_yaml()
+    (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert DeviceMap.load(tmp_path / name) == DeviceMap.load(name) == DeviceMap.load(f"./{name}") == LARGE
 
 
 @pytest.mark.parametrize(
-    ("written", "match"),
+    ("source", "match"),
     [
-        ({"actor": "cuda:0"}, "that is no device"),
-        ({"aktor": "cpu"}, r"role 'aktor'.*\n.*write 'actor'"),
-        ({"actor": {"devices": "cpu", "layout": "fsdp"}}, "fsdp shards a model over several devices"),
-        ({"actor": None}, "not understood"),
-        ({"actor": "share:critic"}, r"the actor has a model of its own\n  fix: name its devices"),
-        ({"rollout": "share:actor"}, "the rollout has a model of its own"),
-        ({"critic": "share:rollout"}, r"only the actor's model can be shared\n  fix: write critic='share:actor'"),
-        ({"actor": "0-1", "rollout": "0-1 fsdp"}, r"tensor parallelism\n  fix: write '0-1', or tp2"),
-        ({"actor": "0-3", "rollout": "2-5"}, r"rollout: '2-5' beside actor: '0-3': both have device 2, 3.*\n  fix: .*'0-3', or ones apart"),
-        ({"actor": "0-1", "critic": "1"}, "critic: '1' beside actor: '0-1': both have device 1"),
+        ("none.yaml", r"^device map 'none.yaml': No such file or directory"),
+        ("maps/none", r"^device map 'maps/none': No such file or directory"),
+        ("cuda:0", r"^device map: actor: 'cuda:0' is no device.*\n  fix: write '0'"),
+        ("0," * 500, "^device map: actor: '' is no device"),
+        ("a\0b", "is no device"),
+        ("x" * 5000, "is no device"),
+        ("aktor: 0", r"^device map, line 1: aktor: 'aktor' is no role"),
+        ("0-3 fsdpp", "^device map: actor: 'fsdpp' is no layout"),
+        (0.5, "^device map: actor: 0.5 is not understood"),
+        ({"aktor": "cpu"}, r"^device map: aktor: 'aktor' is no role: .*\n  fix: write 'actor'"),
+        ({"actor": None}, "^device map: actor: nothing is written there"),
     ],
 )
-def test_what_no_version_can_obey(written: dict[str, Any], match: str) -> None:
+def test_what_is_no_map(source: Any, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
-        DeviceMap.load(written)
+        DeviceMap.load(source)
+
+
+def test_an_unknown_role_in_python() -> None:
+    with pytest.raises(ConfigError, match=r"^device map: aktor: .*\n  fix: write 'actor'"):
+        DeviceMap(aktor="0")
+    with pytest.raises(ConfigError, match=r"^device map: aktor: .*\n  fix: write 'actor'"):
+        DeviceMap(aktor=Placement(devices=("0",)))
+    assert DeviceMap(actor="0", ref="share:actor") == DeviceMap(actor="0")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"actor": "0,0"},
+        {"actor": "0 fsdp"},
+        {"actor": "0-2 tp2"},
+        {"actor": "share:critic"},
+        {"actor": "0", "rollout": "share:actor"},
+        {"actor": "0-3", "rollout": "2-5"},
+        {"actor": "http://h:1"},
+        {"rollout": "0"},
+        {"actor": "cpu", "rollout": "0"},
+    ],
+)
+def test_what_a_map_cannot_do_is_said_when_it_is_to_run(written: dict[str, Any]) -> None:
+    devices = DeviceMap(**written)
+    with pytest.raises(ConfigError, match=r"\(WB\d{3}\): .*\n  fix: "):
+        devices.check_runnable()
 
 
 @pytest.mark.parametrize(
@@ -126,9 +211,12 @@ def test_what_no_version_can_obey(written: dict[str, Any], match: str) -> None:
         ({"actor": {"devices": [0, 1]}}, "actor: '0-1': every model shares one device in this version"),
         ({"actor": "0", "rollout": "1"}, r"rollout: '1' beside actor: '0': .*one device.*\n  fix: write rollout='0'"),
         ({"actor": "1"}, r"first visible GPU\n.*CUDA_VISIBLE_DEVICES=1"),
+        ({"actor": "cpu:1"}, "in one process every model is on the first visible GPU"),
         ({"actor": "cpu", "critic": "share:actor"}, "no algorithm of this version has one"),
         ({"actor": "cpu", "reference": "cpu"}, "adapter off"),
         ({"actor": "cpu", "reward": "0"}, "rewards are functions"),
+        ({"actor": "cpu", "reward": "http://h:1"}, "rewards are functions"),
+        ({"actor": "0", "rollout": {"devices": 0, "mode": "merged"}}, "this version's engine gets the adapter"),
     ],
 )
 def test_what_one_process_cannot_obey_is_held_and_refused_for_a_run(written: dict[str, Any], match: str) -> None:
@@ -139,16 +227,24 @@ def test_what_one_process_cannot_obey_is_held_and_refused_for_a_run(written: dic
         devices.check_present()
 
 
-@pytest.mark.parametrize(
-    ("text", "match"), [("actor: [", "no YAML"), ("- actor", "holds list, not roles"), ("", "holds NoneType"), ("\udc80", "no YAML")]
-)
-def test_a_file_that_holds_no_map(tmp_path: Path, text: str, match: str) -> None:
-    path = tmp_path / "map.yaml"
-    path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    with pytest.raises(ConfigError, match=match):
-        DeviceMap.load(path)
+@pytest.mark.parametrize("written", [{}, {"actor": "cpu"}, {"actor": "0"}, {"actor": "0", "rollout": {"devices": 0, "mode": "adapter"}}])
+def test_what_this_version_runs(written: dict[str, Any]) -> None:
+    DeviceMap(**written).check_runnable()
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
-        DeviceMap.load(tmp_path / "none.yaml")
+def finding(patch: dict[str, Any] | None) -> Finding:
+    return Finding("WB101", "actor", "actor: 9", "no such device", Fix("name one that is there", patch))
+
+
+def test_a_patch_changes_the_roles_that_it_names() -> None:
+    devices = DeviceMap(actor="9", critic="share:actor", rollout={"devices": 8, "mode": "adapter"})
+    assert devices.apply(finding({"actor": {"devices": [0]}, "critic": None})) == DeviceMap(
+        actor="0", rollout={"devices": 8, "mode": "adapter"}
+    )
+    with pytest.raises(ConfigError, match=r"^apply\(WB101\): it has no patch\n  fix: name one that is there$"):
+        devices.apply(finding(None))
+
+
+def test_an_engine_that_was_left_out_follows_the_actor() -> None:
+    assert DeviceMap(actor="9").apply(finding({"actor": "0"})) == DeviceMap(actor="0")
+    assert DeviceMap(actor="9", rollout="8").apply(finding({"actor": "0"})) == DeviceMap(actor="0", rollout="8")

@@ -60,13 +60,15 @@ class DeviceMap(BaseModel):
 
     @classmethod
     def load(cls, source: "str | Path | Mapping[str, Any] | DeviceMap | None") -> "DeviceMap":
-        """A map from what a person writes: devices, a file (YAML or JSON), a mapping, a map, or None for ``auto``."""
+        """A map from what a person writes: devices, a file (YAML or JSON) or its text, a mapping, a map, or None for ``auto``."""
         if source is None or source == "":
             return cls.auto()
         if isinstance(source, DeviceMap):
             return source
         if isinstance(source, Mapping):
             return cls.of(Source("device map", source))
+        if isinstance(source, str) and (": " in source or "\n" in source):
+            return cls.parse(source)
         if isinstance(source, Path) or _is_file(source):
             return cls.of(read_file(Path(source)))
         return cls(actor=source)

@@ -31,12 +31,12 @@ def placements(source: Source) -> dict[Role, Placement]:
     for role in (role for role in Role if role in written):
         at = partial(source.at, written[role])
         entry = _entry(source.data[written[role]], at, groups)
-        found[role] = place(entry, at, groups, sizes.pop(role, SizesEntry()))
-    if sizes:
-        role = next(iter(sizes))
-        raise ConfigError(
-            source.at("parallelism_config", role), f"the map has no {role}", f"give the {role} devices, or leave its sizes out"
-        )
+        found[role] = place(entry, at, groups, sizes.get(role, SizesEntry()))
+    for name in source.data.get("parallelism_config", {}):
+        role = Role(ALIASES.get(name, name))
+        if role not in found or not found[role].devices:
+            reason = f"the {role} has no devices of its own, and sizes stand only beside devices"
+            raise ConfigError(source.at("parallelism_config", name), reason, "give it devices, or leave its sizes out")
     return found
 
 

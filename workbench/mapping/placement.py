@@ -91,6 +91,7 @@ def parse(text: str, asked: str) -> Placement:
             raise ConfigError(asked, f"{shown(text)} says more than {words[0][:60]!r}", "a layout stands only beside devices")
         name = words[0].removeprefix("share:")
         return Placement(share=read_role(name, asked)) if name != words[0] else Placement(url=check_url(name, asked))
+    devices = parse_devices(words[0], asked)
     layouts, sizes = set(), set()
     for word in words[1:]:
         layout, tp = read_layout(word, asked)
@@ -98,7 +99,7 @@ def parse(text: str, asked: str) -> Placement:
         sizes |= {tp} if tp > 1 else set()
     if len(layouts) > 1 or len(sizes) > 1:
         raise ConfigError(asked, f"{' '.join(words[1:])[:60]!r} says two layouts", "write one of them")
-    return Placement(devices=parse_devices(words[0], asked), layout=min(layouts, default="ddp"), tp=min(sizes, default=1))
+    return Placement(devices=devices, layout=min(layouts, default="ddp"), tp=min(sizes, default=1))
 
 
 def read_layout(word: str, asked: str) -> tuple[Layout, int]:
