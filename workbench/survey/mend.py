@@ -14,7 +14,7 @@ import yaml
 
 from workbench.errors import StorageError, WorkbenchError
 from workbench.mapping.device_map import DeviceMap, flow
-from workbench.mapping.dialect import WRAPPERS
+from workbench.mapping.entry import WRAPPERS
 from workbench.mapping.source import read_text
 from workbench.roles import ALIASES, Role
 
@@ -107,9 +107,8 @@ class _Document:
     @classmethod
     def of(cls, text: str, is_json: bool) -> "_Document":
         root = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)  # tabs are in JSON alone, and positions stay
-        key, value = root.value[0]
-        wrapped = len(root.value) == 1 and key.value in WRAPPERS and isinstance(value, yaml.MappingNode)
-        return cls(text, value if wrapped else root, key.value if wrapped else "", is_json)
+        inner = ((value, key.value) for key, value in root.value if key.value in WRAPPERS and isinstance(value, yaml.MappingNode))
+        return cls(text, *next(inner, (root, "")), is_json)
 
     @property
     def names(self) -> dict[str, str]:

@@ -1,0 +1,92 @@
+"""Sizes: of the group, of the model, and what goes together."""
+
+import pytest
+
+from tests.mapping.checks.helpers import ask, codes, only
+
+QWEN, SMALL = "shape:qwen2.5-7b", "shape:qwen2.5-1.5b"
+
+
+def test_tp_divides_the_group():
+    found = only(ask("l40s-4", actor="0", rollout="1-3 tp2"), "WB204")
+    assert found.found == "groups of 2 can't be made of 3 devices"
+    assert found.fix.patch == {"rollout": {"devices": [1, 2, 3]}}
+    assert only(ask(None, actor="0", rollout="0 tp2"), "WB204").found == "groups of 2 can't be made of 1 device"
+
+
+def test_the_product_is_the_group():
+    found = only(ask("dgx-a100", actor="0-3", rollout={"devices": [4, 5, 6, 7], "tp": 2, "dp": 4}), "WB205")
+    assert found.found == "tp 2 x dp 4 is 8, and the group has 4 devices"
+    assert "WB205" not in codes(ask("dgx-a100", actor="0-3", rollout={"devices": [4, 5, 6, 7], "tp": 2, "dp": 2}))
+
+
+def test_heads():
+    found = only(ask("dgx-a100", actor="0-7", rollout="0-7 tp8", model=QWEN), "WB201")
+    assert (found.asked, found.found) == ("rollout: tp 8 of qwen2.5-7b", "28 attention heads can't be split 8 ways")
+    assert found.fix.patch == {"rollout": {"devices": list(range(8)), "tp": 4}}
+    assert "WB201" not in codes(ask("dgx-a100", actor="0-7", rollout="0-7 tp4", model=QWEN))
+
+
+def test_key_value_heads_are_copied_by_the_engine_alone():
+    found = only(ask("dgx-a100", actor="0-3 tp4", rollout="4-7 tp4", model=SMALL), "WB202")
+    assert (found.role, found.found) == ("actor", "2 key-value heads can't be split 4 ways")
+    uneven = only(ask("dgx-a100", actor="0", rollout="1-3 tp3", model=SMALL), "WB202")  # 12 heads / 3, but 2 heads on 3 ranks
+    assert uneven.found == "2 key-value heads can't be split 3 ways or copied evenly"
+
+
+def test_vocabulary_costs_the_trainer_memory_and_the_engine_nothing():
+    assert only(ask("dgx-a100", actor="0-2 tp3", model=SMALL), "WB203").severity == "warning"
+    assert only(ask("dgx-a100", actor="0", rollout="1-3 tp3", model=SMALL), "WB203").severity == "info"
+    assert "151936 can't be split 3 ways" in only(ask("dgx-a100", actor="0-2 tp3", model=SMALL), "WB203").found
+
+
+@pytest.mark.parametrize(
+    ("roles", "words"),
+    [
+        ({"actor": "0-1", "rollout": "2-3 fsdp"}, "the engine splits a model by tensor parallelism"),
+        ({"actor": "0 fsdp"}, "this is one"),
+        ({"actor": "0-3 fsdp tp2"}, "fsdp and tp at once are not supported"),
+    ],
+)
+def test_layouts_that_can_not_be(roles, words):
+    assert words in only(ask("l40s-4", **roles), "WB206").found
+
+
+def test_static():
+    hybrid = {"rollout": "0-3 tp2", "actor": {"devices": [0, 1, 2, 3], "layout": "fsdp", "placement_policy": "static"}}
+    found = only(ask("dgx-a100", **hybrid), "WB207")
+    assert "trains as fsdp and the engine samples as tp=2" in found.found
+    apart = {"actor": {"devices": [0, 1, 2, 3], "layout": "fsdp", "placement_policy": "static"}, "rollout": "4-7 tp2"}
+    assert "WB207" not in codes(ask("dgx-a100", **apart))
+
+
+@pytest.mark.parametrize(
+    ("roles", "lora", "words"),
+    [
+        ({"actor": "0", "rollout": {"devices": [1], "mode": "zero_copy"}}, True, "share no devices"),
+        ({"actor": "0", "rollout": {"devices": [1], "mode": "merged"}}, True, "share no devices"),
+        ({"actor": "0-1 fsdp", "rollout": {"devices": [0, 1], "mode": "zero_copy"}}, True, "both keep whole models"),
+        ({"actor": "0", "rollout": {"devices": [0], "mode": "zero_copy"}}, False, "the very weights"),
+        ({"actor": "0", "rollout": {"devices": [0], "mode": "adapter"}}, False, "no adapter without LoRA"),
+        ({"actor": {"devices": [0], "mode": "full"}}, True, "only the rollout's engine gets weights"),
+    ],
+)
+def test_modes_that_can_not_be(roles, lora, words):
+    assert words in only(ask(None, **roles, lora=lora), "WB208").found
+
+
+@pytest.mark.parametrize("mode", ["auto", "zero_copy", "merged", "adapter", "full"])
+def test_modes_on_the_actors_gpu(mode):
+    assert codes(ask(None, actor="0", rollout={"devices": [0], "mode": mode})) == []
+
+
+def test_gradients():
+    found = only(ask("l40s-4", actor={"devices": [0, 1, 2, 3], "nccl_backend": "none"}), "WB209")
+    assert found.found == "each of its 4 devices would train a policy of its own"
+    assert codes(ask(None, actor={"devices": [0], "nccl_backend": "none"})) == []
+
+
+def test_one_setting_a_pool():
+    both = {"actor": {"devices": [0, 1], "nccl_backend": "ring"}, "rollout": {"devices": [0, 1], "nccl_backend": "p2p"}}
+    assert "actor, whose nccl_backend is ring" in only(ask(None, **both), "WB210").found
+    assert codes(ask(None, **{**both, "rollout": {"devices": [2, 3], "nccl_backend": "p2p"}})) == []
