@@ -1,0 +1,152 @@
+"""What stands behind the cells of a GPU's row: the CPUs and the NUMA node near it.
+
+``nvidia-smi topo -m`` writes CPU affinity, tab, NUMA affinity, tab, an empty cell, tab, GPU NUMA ID. Each may be empty, headers do not
+stand over their values, and tabs are often lost. A number whose column can't be told is no NUMA node: None.
+"""
+
+import re
+from dataclasses import dataclass
+
+from workbench.topology.cells import SELF, numbers
+from workbench.topology.devices import Numa
+from workbench.topology.matrix import Row
+
+TAB = 8
+MOST_NODES = 4096
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """What one row says. ``cells``: how many cells it has, empty ones counted, for telling a row that was cut from a whole one."""
+
+    cpus: str | None = None
+    numa: Numa = None
+    cells: int = 0
+
+
+@dataclass(frozen=True)
+class _Table:
+    """The tails of all rows of a matrix, as cells. ``exact``: whether empty cells are seen; ``columns``: of the header, or by guess."""
+
+    rows: tuple[tuple[str, ...], ...]
+    exact: tuple[bool, ...]
+    columns: frozenset[str]
+    gpus: int
+
+    @property
+    def widest(self) -> int:
+        """The most values (not counting empty cells) in one row."""
+        return max((len([cell for cell in row if cell]) for row in self.rows), default=0)
+
+
+def read_affinities(rows: tuple[Row, ...], columns: frozenset[str] | None, cut: bool, gpus: int) -> tuple[Affinity, ...]:
+    """One for each of ``rows``, the rows of GPUs. ``columns``: what the header names; None without a header.
+
+    ``cut``: the text may have broken off inside the last word of the last row. ``gpus``: how many rows there should be.
+    """
+    split = [_exact(row) for row in rows]
+    cells = [tuple(exact if exact is not None else row.tail.split()) for exact, row in zip(split, rows, strict=True)]
+    guess = frozenset(["cpu", "numa", "gpu numa"][: max(1, max((len(row) for row in cells), default=0))])
+    table = _Table(tuple(cells), tuple(exact is not None for exact in split), guess if columns is None else columns, gpus)
+    return tuple(_affinity(table, number, cut) for number in range(len(rows)))
+
+
+def is_cut(affinities: tuple[Affinity, ...], columns: frozenset[str] | None, ended: bool) -> bool:
+    """Whether the last row, where the text ends, has less than the others; the only row, less than its header names."""
+    if not affinities:
+        return False
+    if len(affinities) == 1:
+        return bool(columns) and not ended and affinities[0].cells < len(columns or ())
+    return affinities[-1].cells < min(affinity.cells for affinity in affinities[:-1])
+
+
+def _exact(row: Row) -> list[str] | None:
+    """The tail's cells with the empty ones, by its tabs, or by where it stands if tabs were written as blanks; else None."""
+    if "\t" in row.tail:
+        first, *rest = row.tail.split("\t")
+        cells = [word for piece in rest for word in piece.split() or [""]]
+        return first.split() + cells if first.strip() else cells
+    return None if "\t" in row.text else _by_stops(row)
+
+
+def _by_stops(row: Row) -> list[str] | None:
+    """The same from tab stops: how many stops lie between the end of one cell and the begin of the next one."""
+    if any((cell.start - (cell.word == SELF)) % TAB for cell in row.cells):
+        return None
+    last, cells = row.cells[-1], []
+    end = last.end + (last.word == SELF)
+    for found in re.finditer(r"\S+", row.tail):
+        start = last.end + found.start()
+        empty, off = divmod(start - (end // TAB + 1) * TAB, TAB)
+        if off or not 0 <= empty <= 4:
+            return None
+        cells += [""] * empty + [found[0]]
+        end = last.end + found.end()
+    return cells
+
+
+def _affinity(table: _Table, number: int, cut: bool) -> Affinity:
+    cells, last = table.rows[number], number == len(table.rows) - 1
+    values = [cell for cell in cells if cell]
+    ends = bool(cut and last and values)
+    cpus = next(iter(cells), "")
+    known = (
+        numbers(cpus) is not None
+        and not (ends and len(values) == 1)
+        and (len(values) > 1 or table.exact[number] or table.columns == {"cpu"})
+    )
+    numa = _numa_cell(table, number, last)
+    if numa and ends and cells[-1] == numa and len(values) < 3 and not _confirmed(table, cpus, numa):
+        numa = ""
+    return Affinity(
+        cpus if known and (len(values) > 2 or cpus != numa or table.exact[number]) else None, _numa(numa, cells, table), len(cells)
+    )
+
+
+def _numa_cell(table: _Table, number: int, last: bool) -> str:
+    """The text of the cell under NUMA Affinity, "" where there is none or where it can't be told."""
+    cells = table.rows[number]
+    if "numa" not in table.columns:
+        return ""
+    if table.exact[number]:
+        return _numa_of_exact(cells, table.columns)
+    if len(cells) == 3 or (len(cells) == 2 and "gpu numa" not in table.columns):
+        return cells[1]
+    # The tool writes N/A under GPU NUMA ID, so that a number and N/A are NUMA node and ID of a row without CPUs.
+    if len(cells) == 2 and not last and table.widest == 3 and cells[0].isdecimal() and cells[1] == "N/A":
+        return cells[0]
+    return ""
+
+
+def _numa_of_exact(cells: tuple[str, ...], columns: frozenset[str]) -> str:
+    most = 4 if "gpu numa" in columns else 2
+    if len(cells) > most and not cells[0]:  # a tab too many behind the cells
+        cells = cells[1:]
+    if len(cells) < 2:
+        return ""
+    if not cells[0] and not cells[1].isdecimal() and not (len(cells) == 4 and not cells[2]):
+        return ""  # a list behind an empty cell may be the CPUs
+    return cells[1]
+
+
+def _confirmed(table: _Table, cpus: str, numa: str) -> bool:
+    """Whether the others bear out the last word of a text that may have been cut: "0" of "0-1", "1" of "12"."""
+    if "gpu numa" in table.columns or len(table.rows) < table.gpus:
+        return False
+    peers = [row[1] for row in table.rows[:-1] if len(row) == 2 and row[0] == cpus]
+    if peers:
+        return all(peer == numa for peer in peers)
+    return all(len(row) == 2 and len(row[1]) == 1 for row in table.rows[:-1])
+
+
+def _numa(text: str, cells: tuple[str, ...], table: _Table) -> Numa:
+    """ "0" -> 0, "0-1" -> (0, 1). Where the GPU's memory is a NUMA node itself (a number under GPU NUMA ID) the first is the CPU's."""
+    found = numbers(text)
+    if not found or max(found) > MOST_NODES:
+        return None
+    if len(found) == 1 or "gpu numa" not in table.columns:
+        return found[0] if len(found) == 1 else found
+    own = cells[-1] if len(cells) > 2 and cells[-1] != text else ""
+    if own.isdecimal():
+        return found[0]
+    return found if own else None  # cut before the ID: no one knows which

@@ -1,0 +1,145 @@
+"""``nvidia-smi topo -m`` as a topology; what the text does not say, or says twice in two ways, is left out and told in warnings."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from workbench.errors import ConfigError
+from workbench.topology.affinity import Affinity, is_cut, read_affinities
+from workbench.topology.cells import P2P, is_class
+from workbench.topology.devices import GPU, NIC
+from workbench.topology.links import Link
+from workbench.topology.matrix import ASKED, Matrix, Said, find_matrices, is_gpu, read_cells
+from workbench.topology.page import Page
+from workbench.topology.settled import Settled, lost, numa_warnings, settle
+from workbench.topology.topology import Pair, Topology, connect
+
+MOST_GPUS = 1024
+_NAMED = re.compile(r"\bGPU\s+(\d{1,4}(?:,\s?\d{1,4}){0,1024}):\s+(.{2,80}?)\s*(?:\(UUID:\s*(GPU-[0-9a-fA-F-]{4,64})\))?\s*$")
+_MAKERS = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|RTX", re.I)
+_LEGEND = re.compile(r"(?<![A-Za-z0-9_])(NIC\d{1,4}):\s+([A-Za-z]\w{1,40})\s*$")
+_MIG = re.compile(r"\bMIG\s.{1,40}Device\s+\d+:\s+\(UUID:")
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What the text says beside the matrix. ``names``, ``uuids``: GPU's number -> what ``nvidia-smi -L`` calls it; ``devices``: NIC -> its
+    legend; ``peers``: (GPU, GPU) -> whether one may read the other's memory; ``mig``: whether GPUs are cut into slices.
+    """
+
+    names: dict[int, str]
+    uuids: dict[int, str]
+    devices: dict[str, str]
+    peers: dict[Pair, bool]
+    mig: bool
+
+
+def read_nvidia(page: Page, name: str) -> Topology | None:
+    """The topology of the page's one `topo -m` matrix; None where there is none. Raises ConfigError where there are two."""
+    matrices = [matrix for matrix in find_matrices(page) if not matrix.is_other]
+    links = [matrix for matrix in matrices if matrix.is_links] or [matrix for matrix in matrices if _is_bare(matrix)]
+    if not links:
+        return None
+    beside = _beside(page, [matrix for matrix in matrices if matrix.is_p2p])
+    found = [_topology(matrix, page, name, beside) for matrix in links[:8]]
+    if not all(_covers(found[0], again) for again in found[1:]):
+        fix = 'parse each by itself, then Topology.join({"node1": ..., "node2": ...}, gb_per_s=...)'
+        raise ConfigError(ASKED, f"the text has {len(links)} matrices that differ, of several machines perhaps", fix)
+    return found[0]
+
+
+def _is_bare(matrix: Matrix) -> bool:
+    """A matrix with nothing but X: of a single GPU, or cut right behind its first cell."""
+    header = matrix.header
+    return not matrix.is_p2p and (header is None or bool(header.affinities) or len(header.devices) == 1)
+
+
+def _covers(whole: Topology, again: Topology) -> bool:
+    """Whether ``again`` says nothing that ``whole`` does not say: the same matrix pasted twice."""
+    same = whole.ids == again.ids and whole.nics == again.nics and set(again.links) <= set(whole.links)
+    return same and all(node is None or node == whole.numa[device] for device, node in again.numa.items())
+
+
+def _topology(matrix: Matrix, page: Page, name: str, beside: Beside) -> Topology:
+    at_end = matrix.rows[-1].line == page.last
+    said = read_cells(matrix, page.ended or not at_end)
+    labels = _gpu_labels(said.columns)
+    read, cut = _affinities(matrix, said, at_end, page.ended)
+    gpus = tuple(_gpu(int(label[3:]), read.get(label, Affinity()), beside) for label in labels)
+    nics = tuple(NIC(label, device=beside.devices.get(label, _own_name(label))) for label in said.columns if not is_gpu(label))
+    settled = settle(said.cells, is_class)
+    missing = lost(said, settled, {row.label for row in matrix.rows}, labels)
+    if cut:
+        missing += (f"{matrix.rows[-1].label}: its row is cut off behind the links",)
+    mig = ("some GPUs are cut into MIG slices, which the matrix does not list",) if beside.mig else ()
+    links, nic_links = _links(gpus, nics, settled, beside)
+    return Topology(name, gpus, links, nics, nic_links, not missing, (*missing, *numa_warnings(gpus), *mig))
+
+
+def _gpu_labels(columns: Iterable[str]) -> list[str]:
+    labels = [column for column in columns if is_gpu(column)]
+    if len(labels) > MOST_GPUS:
+        raise ConfigError(ASKED, f"the matrix has {len(labels)} GPUs", f"give the matrix of one machine, of {MOST_GPUS} GPUs at most")
+    return sorted(labels, key=lambda label: int(label[3:]))
+
+
+def _affinities(matrix: Matrix, said: Said, at_end: bool, ended: bool) -> tuple[dict[str, Affinity], bool]:
+    """GPU -> what its row says behind the cells, of rows that reach so far; and whether the last row's is cut off."""
+    first = {row.label: row for row in reversed(matrix.rows)}
+    rows = tuple(row for row in matrix.rows if is_gpu(row.label) and first[row.label] is row and len(row.cells) >= len(said.columns))
+    columns = matrix.header.affinities if matrix.header else None
+    last = at_end and bool(rows) and rows[-1] is matrix.rows[-1]
+    read = read_affinities(rows, columns, last and not ended, sum(map(is_gpu, said.columns)))
+    cut = last and is_cut(read, columns, ended)
+    return {row.label: Affinity() if cut and row is rows[-1] else found for row, found in zip(rows, read, strict=True)}, cut
+
+
+def _gpu(index: int, affinity: Affinity, beside: Beside) -> GPU:
+    return GPU(index, name=beside.names.get(index), numa=affinity.numa, cpus=affinity.cpus, uuid=beside.uuids.get(index))
+
+
+def _own_name(label: str) -> str | None:
+    """Older drivers name the column after the device: "mlx5_0"."""
+    return None if re.fullmatch(r"NIC\d+", label) else label
+
+
+def _links(gpus: tuple[GPU, ...], nics: tuple[NIC, ...], settled: Settled, beside: Beside) -> tuple[tuple[Link, ...], tuple[Link, ...]]:
+    """Between GPUs, with estimates; and those with a network card at an end."""
+    ids = {f"GPU{gpu.index}": gpu.id for gpu in gpus} | {nic.name: nic.id for nic in nics}
+    order = {label: position for position, label in enumerate(ids)}
+    words = {tuple(sorted(pair, key=order.__getitem__)): word for pair, word in settled.words.items()}
+    ordered = sorted(words, key=lambda pair: (order[pair[0]], order[pair[1]]))
+    between = {(ids[a], ids[b]): words[a, b] for a, b in ordered if is_gpu(b)}
+    peers = {(ids[a], ids[b]): allowed for (a, b), allowed in beside.peers.items() if a in ids and b in ids}
+    return connect(gpus, between, peers), tuple(Link(ids[a], ids[b], words[a, b]) for a, b in ordered if not is_gpu(b))
+
+
+def _beside(page: Page, p2p: list[Matrix]) -> Beside:
+    names: dict[int, set[str]] = {}
+    uuids: dict[int, set[str]] = {}
+    devices: dict[str, str] = {}
+    mig = False
+    for line in page.lines:
+        if "GPU" in line and ":" in line and len(line) < 4096 and (found := _NAMED.search(line)) and (found[3] or _MAKERS.search(found[2])):
+            for index in map(int, found[1].split(",")):
+                names.setdefault(index, set()).add(found[2])
+                uuids.setdefault(index, set()).update([found[3]] if found[3] else [])
+        elif "NIC" in line and len(line) < 4096 and (legend := _LEGEND.search(line)):
+            devices[legend[1]] = legend[2]
+        mig = mig or ("MIG" in line and len(line) < 4096 and bool(_MIG.search(line)))
+    return Beside(_agreed(names), _agreed(uuids), devices, _peers(p2p, page), mig)
+
+
+def _agreed(said: dict[int, set[str]]) -> dict[int, str]:
+    return {index: next(iter(words)) for index, words in said.items() if len(words) == 1}
+
+
+def _peers(matrices: list[Matrix], page: Page) -> dict[Pair, bool]:
+    """(GPU, GPU) -> whether peers may read and write. Where both directions or several matrices differ: nothing, or no if one says no."""
+    allowed: dict[Pair, bool] = {}
+    for matrix in matrices:
+        ended = page.ended or matrix.rows[-1].line != page.last
+        settled = settle(read_cells(matrix, ended).cells, lambda word: P2P.get(word) is not None)
+        for pair, word in settled.words.items():
+            allowed[pair] = allowed.get(pair, True) and bool(P2P[word])
+    return allowed
