@@ -15,6 +15,7 @@ WEIGHT, TRAINING = 2, 2 + 4 + 4 + 4
 USABLE = 0.95  # of a GPU's memory; the rest is the CUDA context
 SHARING = (Role.REFERENCE, Role.CRITIC)
 Change = tuple[str, Mapping[str, Any]]  # what to write, in words and as a patch
+Step = Callable[[Question], Iterator[Change]]
 Parts = dict[str, float]  # "actor weights" -> GiB
 
 
@@ -74,23 +75,25 @@ def _parts(q: Question, role: Role, shape: ModelShape) -> dict[str, float]:
 
 
 def _smaller(q: Question) -> Fix:
-    """The first change of the map with which it fits, the least first: each alone, then one after the other."""
-    for step in STEPS:
-        for text, patch in step(q):
-            if not overfull(q.with_map(patch)):
-                return Fix(text, patch)
-    now, said, added = q, list[str](), dict[str, Any]()
-    for step in STEPS:
-        changes = list(step(now))
-        for text, patch in changes:
-            fits = not overfull(now.with_map(patch))
-            if fits or (text, patch) == changes[-1]:
-                now, said, added = now.with_map(patch), [*said, text], added | dict(patch)
-                break
-        if changes and not overfull(now):
-            return Fix("; ".join(said), added)
+    """The first change of the map with which it fits, the least first."""
+    for plan in PLANS:
+        said, patch = _carried_out(q, plan)
+        if patch and not overfull(q.with_map(patch)):
+            unasked = _widen in plan and not q.means_all  # most of the machine is left out, and probably for somebody else
+            return Fix("; ".join(said), None if unasked else patch)
     rest = "a smaller model, or a quantized base" if q.lora else "LoRA, or a smaller model"
     return Fix(f"no change of this map makes it fit: use more GPUs, {rest}")
+
+
+def _carried_out(q: Question, plan: tuple[Step, ...]) -> tuple[list[str], dict[str, Any]]:
+    """What a plan's steps write, one after the other; of a step's changes the first with which it fits, else the last."""
+    said, patch = list[str](), dict[str, Any]()
+    for step in plan:
+        changes = list(step(q))
+        if changes:
+            text, change = next((one for one in changes if not overfull(q.with_map(one[1]))), changes[-1])
+            said, patch, q = [*said, text], patch | dict(change), q.with_map(change)
+    return said, patch
 
 
 def _share(q: Question) -> Iterator[Change]:
@@ -134,4 +137,8 @@ def _split_engine(q: Question) -> Iterator[Change]:
             yield f"split the engine: tp {tp}", changed(Role.ROLLOUT, rollout, "", tp=tp, dp=None, mode="auto").patch or {}
 
 
-STEPS: tuple[Callable[[Question], Iterator[Change]], ...] = (_share, _one_base, _shard, _split_engine, _widen, _shard, _split_engine)
+PLANS: tuple[tuple[Step, ...], ...] = (
+    *((_share,), (_one_base,), (_shard,), (_split_engine,)),
+    *((_share, _one_base), (_shard, _split_engine), (_share, _shard, _split_engine)),
+    *((_widen,), (_widen, _shard, _split_engine), (_share, _widen, _shard, _split_engine)),
+)

@@ -1,0 +1,160 @@
+"""All checks together: sensible maps have no errors, patches lead on, fixing ends, and it is quick."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.mapping.checks.helpers import ask, codes
+from tests.mapping.checks.machines import MACHINES
+from workbench.errors import ConfigError
+from workbench.findings import CODES, SEVERITIES
+from workbench.mapping import DeviceMap, Placement
+from workbench.mapping.checks import Question, check, weight
+from workbench.mapping.shapes import shape
+from workbench.survey.check import mended
+from workbench.topology import Topology
+from workbench.topology.presets import names
+
+ONE_NODE = {name: Topology.preset(name) for name in names()}
+ALL = {**ONE_NODE, **MACHINES, "2xdgx-a100": Topology.preset("2xdgx-a100"), "cpu": Topology.cpu(slots=4)}
+SHAPES = [None, *map(shape, ("shape:qwen2.5-0.5b", "shape:llama-7b", "shape:llama-70b"))]
+RECIPES = sorted((Path(__file__).parents[3] / "recipes/maps").glob("*.yaml"))
+
+
+def all_gpus(count: int) -> str:
+    return f"0-{count - 1}" if count > 1 else "0"
+
+
+@pytest.mark.parametrize("name", ONE_NODE)
+@pytest.mark.parametrize("algo", ["ppo", "grpo"])
+def test_sensible_maps_of_every_machine_get_no_error_and_no_warning(name, algo):
+    count = len(ONE_NODE[name].gpus)
+    first, second = all_gpus(count // 2), f"{count // 2}-{count - 1}" if count > 2 else "1"
+    critic = {"critic": "share:actor"} if algo == "ppo" else {}
+    for roles in ({"actor": all_gpus(count)}, {"actor": all_gpus(count) + " fsdp"}, {"actor": first, "rollout": second}):
+        question = ask(ONE_NODE[name], **roles, **critic, algo=algo, model="shape:qwen2.5-1.5b", batch=256)
+        assert codes(question, "error") + codes(question, "warning") == []
+
+
+def presets_for(path: Path) -> list[str]:
+    """Machines with the nodes and at least the GPUs that a map names."""
+    devices = DeviceMap.load(path)
+    named = {device for role in devices.places for device in devices.devices_of(role) if device != "cpu"}
+    several = any(device.startswith("node2") for device in named)
+    machines = {"2xdgx-a100": ALL["2xdgx-a100"]} if several else ONE_NODE
+    return [name for name, machine in machines.items() if all(machine.find(device) for device in named)]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_the_templates_have_no_errors_where_their_gpus_are(path):
+    assert presets_for(path)
+    for name in presets_for(path):
+        algo = "ppo" if DeviceMap.load(path).critic else "grpo"
+        question = Question(DeviceMap.load(path), ALL[name], algo=algo, shape=shape("shape:qwen2.5-0.5b"), batch=256)
+        assert codes(question, "error") == [], name
+
+
+devices = st.sampled_from(
+    ["cpu", "0", "1", "0-1", "2-3", "0-3", "1-2", "4-7", "0-7", "0-15", "3,0", "node1:0-3", "node2:0-7", "node1:0,node2:0", "cpu:0-1"]
+)
+placements = st.one_of(
+    st.builds(
+        lambda text, layout, tp, dp, mode, policy, backend, only: (
+            {"devices": text}
+            | {
+                key: value
+                for key, value in (("layout", layout), ("tp", tp), ("dp", dp), ("mode", mode), ("placement_policy", policy))
+                if value
+            }
+            | ({"nccl_backend": backend} if backend else {})
+            | ({"inference_only": True} if only else {})
+        ),
+        devices,
+        st.sampled_from([None, None, "fsdp"]),
+        st.sampled_from([None, None, 2, 3, 4, 8]),
+        st.sampled_from([None, None, None, 2]),
+        st.sampled_from([None, None, "zero_copy", "merged", "adapter", "full"]),
+        st.sampled_from([None, None, "static", "hybrid"]),
+        st.sampled_from([None, None, "p2p", "ring", "none"]),
+        st.sampled_from([False, False, False, True]),
+    ),
+    st.sampled_from(["share:actor", "share:rollout", "share:critic", "http://host:80"]),
+)
+maps = st.fixed_dictionaries({}, optional=dict.fromkeys(("actor", "critic", "rollout", "reference", "reward"), placements))
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    """Any map on any machine, with any question. Maps that the reader refuses are drawn again."""
+    try:
+        found = DeviceMap(**draw(maps))
+    except ConfigError:
+        found = DeviceMap(actor=draw(devices))
+    return Question(
+        found,
+        draw(st.sampled_from([None, *ALL.values()])),
+        algo=draw(st.sampled_from([None, "ppo", "grpo"])),
+        shape=draw(st.sampled_from(SHAPES)),
+        batch=draw(st.sampled_from([None, 1, 6, 64])),
+        lora=draw(st.booleans()),
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(questions())
+def test_any_map_is_judged_and_every_patch_leads_on(question):
+    before = check(question)
+    errors = {(one.code, one.role) for one in before if one.severity == "error"}
+    assert [SEVERITIES.index(one.severity) for one in before] == sorted(SEVERITIES.index(one.severity) for one in before)
+    for finding in before:
+        assert finding.code in CODES
+        assert all((finding.asked, finding.found, finding.fix.text))
+        if finding.fix.patch is not None:
+            after = check(replace(question, devices=question.devices.apply(finding)))
+            assert (finding.code, finding.role) not in {(one.code, one.role) for one in after}, finding
+            assert {(one.code, one.role) for one in after if one.severity == "error"} <= errors, finding
+
+
+@settings(max_examples=100, deadline=None)
+@given(questions())
+def test_fixing_ends_and_never_leaves_more(question):
+    better, done = mended(question)
+    after = replace(question, devices=better)
+    assert not [one for one in check(after) if one.fix.patch is not None]
+    assert weight(check(after)) <= weight(check(question))
+    assert bool(done) == (better != question.devices)
+
+
+def test_what_is_no_question():
+    with pytest.raises(ConfigError, match="batch=0: a step has at least one completion"):
+        Question(DeviceMap(), batch=0)
+
+
+@pytest.mark.parametrize(
+    "roles",
+    [
+        {"actor": "node1:0-7,node2:0-7", "rollout": "node1:0-7,node2:0-7 tp16", "critic": "node1:0-7,node2:0-7"},
+        {"actor": "node1:0-7", "rollout": "node2:0-7 tp4", "critic": "node1:0-7", "reference": "node1:0-7"},
+        {"actor": "0-15 fsdp tp2", "rollout": "8-15 tp3", "critic": "share:rollout", "reference": "0"},
+    ],
+)
+def test_sixteen_gpus_take_less_than_50_ms(roles):
+    def once() -> float:
+        machine = replace(ALL["2xdgx-a100"])  # nothing is cached of it
+        begin = time.perf_counter()
+        found = check(Question(DeviceMap(**roles), machine, algo="ppo", shape=SHAPES[-1], batch=500))
+        assert found
+        return time.perf_counter() - begin
+
+    assert min(once() for _ in range(5)) < 0.05
+
+
+def test_a_placement_says_itself_again():
+    for name in ALL:
+        question = ask(ALL[name], actor="0", rollout="0")
+        assert question.with_map({}).devices == question.devices
+    assert Placement(devices=("0",)).to_dict() == {"devices": [0]}
