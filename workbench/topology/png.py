@@ -1,10 +1,11 @@
 """A scene as PNG, drawn by matplotlib without a display. Imports matplotlib only to draw."""
 
+import warnings
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from workbench.palette import THEMES
-from workbench.topology.scene import Arc, Circle, Item, Line, Rect, Scene, Text
+from workbench.topology.scene import Arc, Circle, Item, Line, Rect, Scene, Text, printable
 from workbench.topology.svg import check_theme
 
 if TYPE_CHECKING:
@@ -32,7 +33,9 @@ def png(scene: Scene, theme: str = "light") -> bytes:
     for order, item in enumerate(scene.items):
         _draw(axes, item, colours, order)
     raw, out = BytesIO(), BytesIO()
-    figure.savefig(raw, format="png", dpi=SCALE * _UNITS, facecolor=colours["paper"])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a letter that DejaVu lacks is drawn as a box
+        figure.savefig(raw, format="png", dpi=SCALE * _UNITS, facecolor=colours["paper"])
     # Some thirty flat colours and their mixtures: a palette makes the file, which is saved in the notebook, three times smaller.
     Image.open(raw).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(out, format="png", optimize=True)
     return out.getvalue()
@@ -78,7 +81,7 @@ def _words(axes: "Axes", item: Text, colours: dict[str, str], order: int) -> Non
     place = {"start": "left", "middle": "center", "end": "right"}[item.anchor]
     weight = "bold" if item.bold else "normal"
     style: dict[str, Any] = {"fontfamily": "DejaVu Sans", "fontsize": _points(item.size), "fontweight": weight, "parse_math": False}
-    axes.text(item.x, item.y, item.text, color=colours[item.colour], ha=place, va="baseline", zorder=order, **style)
+    axes.text(item.x, item.y, printable(item.text), color=colours[item.colour], ha=place, va="baseline", zorder=order, **style)
 
 
 def _points(pixels: float) -> float:

@@ -111,6 +111,11 @@ class Scene:
     description: str = ""
 
 
+def printable(text: str) -> str:
+    """``text`` with spaces for what no page can show."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
+
+
 def text_width(text: str, size: float, bold: bool = False) -> float:
     """About how wide a line is, in pixels."""
     ems = sum(_WIDTHS.get(letter, _DIGIT if ord(letter) < 0x1100 else 1.0) for letter in text)
@@ -134,7 +139,8 @@ def cut(text: str, width: float, size: float, bold: bool = False) -> str:
 
 def wrap(text: str, width: float, size: float, most: int = 4) -> tuple[str, ...]:
     """``text`` in lines no wider than ``width``, broken at spaces, long words within too; of more than ``most`` lines the last is cut."""
-    lines = list(_lines(text.split(), width, size))
+    letters = (most + 1) * (int(width / (_NARROWEST * size)) + 1)  # more can't be shown
+    lines = list(_lines(" ".join(text.split())[:letters].split(), width, size))
     kept = lines[:most]
     if len(lines) > most:
         kept[-1] = cut(f"{kept[-1]} {lines[most]}", width, size)

@@ -7,7 +7,7 @@ from typing import Literal
 
 from workbench.errors import ConfigError
 from workbench.palette import THEMES
-from workbench.topology.scene import Arc, Circle, Item, Line, Rect, Scene, Text
+from workbench.topology.scene import Arc, Circle, Item, Line, Rect, Scene, Text, printable
 
 Theme = Literal["light", "dark", "auto"]
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
@@ -98,4 +98,4 @@ def _number(value: float) -> str:
 
 def _text(text: str) -> str:
     """Escaped; without what XML can't hold."""
-    return escape("".join(letter if letter.isprintable() else " " for letter in text))
+    return escape(printable(text))

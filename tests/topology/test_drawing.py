@@ -1,0 +1,266 @@
+"""What a drawing shows, and that nothing in it collides, for every machine that it has to draw."""
+
+from itertools import combinations, pairwise
+from time import perf_counter
+
+import pytest
+
+from tests.topology.machines import crowded, cut_off, machines, odd_pairs, one, pcie
+from workbench.palette import THEMES
+from workbench.topology import GPU, Topology
+from workbench.topology.casting import Casting, Chip, Note
+from workbench.topology.drawing import WIDTH, draw
+from workbench.topology.drawing_fabric import mesh, tracks, width_of
+from workbench.topology.drawing_grid import WIDE, grouped, has_mesh, is_even, islands, place
+from workbench.topology.scene import Arc, Circle, Line, Rect, Scene, Text
+from workbench.topology.svg import svg
+from workbench.topology.topology import connect
+
+MACHINES = machines()
+
+
+def texts(scene: Scene) -> list[str]:
+    return [item.text for item in scene.items if isinstance(item, Text)]
+
+
+def arcs(scene: Scene) -> list[Arc]:
+    return [item for item in scene.items if isinstance(item, Arc)]
+
+
+def collisions(scene: Scene) -> list[tuple[str, str]]:
+    """Pairs of texts whose boxes overlap by more than a pixel."""
+    boxes = sorted(((item.box, item.text) for item in scene.items if isinstance(item, Text)), key=lambda pair: pair[0][1])
+    found = []
+    for at, ((left, top, right, bottom), text) in enumerate(boxes):
+        for (left2, top2, right2, _), other in boxes[at + 1 :]:
+            if top2 >= bottom - 1:
+                break
+            if left2 < right - 1 and left < right2 - 1 and top2 < bottom - 1 and top <= top2:
+                found.append((text, other))
+    return found
+
+
+def outside(scene: Scene) -> list[object]:
+    """Shapes that leave the canvas."""
+    found: list[object] = []
+    for item in scene.items:
+        if isinstance(item, Text):
+            box = item.box
+        elif isinstance(item, Rect):
+            box = (item.x, item.y, item.x + item.width, item.y + item.height)
+        elif isinstance(item, Circle):
+            box = (item.x - item.radius, item.y - item.radius, item.x + item.radius, item.y + item.radius)
+        elif isinstance(item, Arc):
+            box = (min(item.x1, item.x2), item.y, max(item.x1, item.x2), item.y + item.depth)
+        else:
+            box = (min(item.x1, item.x2), min(item.y1, item.y2), max(item.x1, item.x2), max(item.y1, item.y2))
+        if box[0] < 0 or box[1] < 0 or box[2] > scene.width or box[3] > scene.height:
+            found.append(item)
+    return found
+
+
+@pytest.mark.parametrize("is_crowded", [False, True], ids=["alone", "crowded"])
+@pytest.mark.parametrize("name", MACHINES)
+def test_nothing_collides_or_leaves_the_canvas(name: str, is_crowded: bool) -> None:
+    topology = MACHINES[name]
+    scene = draw(topology, crowded(topology) if is_crowded else None)
+    assert scene.width == WIDTH
+    assert collisions(scene) == []
+    assert outside(scene) == []
+    assert all(item.text for item in scene.items if isinstance(item, Text) and item.size > 11)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_boxes_lie_within_one_another_or_apart(name: str) -> None:
+    scene = draw(MACHINES[name])
+    tiles = [item for item in scene.items if isinstance(item, Rect) and item.fill in ("tile",)]
+    areas = [item for item in scene.items if isinstance(item, Rect) and item.fill == "area"]
+    assert len(tiles) == len(MACHINES[name].gpus)
+    for tile in tiles:
+        assert sum(_within(tile, area) for area in areas) == 1
+    for a, b in combinations(areas, 2):
+        assert a.x + a.width <= b.x or b.x + b.width <= a.x or a.y + a.height <= b.y or b.y + b.height <= a.y
+
+
+def _within(inner: Rect, outer: Rect) -> bool:
+    right, bottom = outer.x + outer.width, outer.y + outer.height
+    return outer.x <= inner.x and inner.x + inner.width <= right and outer.y <= inner.y and inner.y + inner.height <= bottom
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_every_colour_has_its_shade_in_both_themes(name: str) -> None:
+    topology = MACHINES[name]
+    used = set()
+    for item in draw(topology, crowded(topology)).items:
+        used |= {item.fill, item.stroke} if isinstance(item, Rect | Circle) else {item.colour}
+    assert used - {""} <= set(THEMES["light"]) & set(THEMES["dark"])
+
+
+def test_text_is_never_coloured() -> None:
+    topology = MACHINES["dgx1-v100"]
+    colours = {item.colour for item in draw(topology, crowded(topology)).items if isinstance(item, Text)}
+    assert colours <= {"ink", "muted", "paper"}
+
+
+def test_all_to_all_is_one_band() -> None:
+    scene = draw(MACHINES["dgx-a100"])
+    assert "NVSwitch, all to all · NV12 · about 300 GB/s" in texts(scene)
+    assert arcs(scene) == []
+
+
+def test_bridges_and_infinity_fabric_are_called_so() -> None:
+    assert "NVLink · NV4 · about 56 GB/s" in texts(draw(MACHINES["rtx3090-2-bridge"]))
+    assert "Infinity Fabric, all to all · XGMI · about 48 GB/s" in texts(draw(MACHINES["mi300x-8"]))
+    assert "NVLink, all to all · NV6 · about 300 GB/s" in texts(draw(Topology.preset("gb200-nvl4")))  # 3 x 6 links: no switch
+
+
+def test_a_mesh_is_lines_as_thick_as_it_has_links() -> None:
+    lines = arcs(draw(MACHINES["dgx1-v100"]))
+    assert len(lines) == 16  # the hybrid cube mesh: 8 of one link, 8 of two
+    widths = sorted({line.width for line in lines})
+    assert widths == [1.4, 2.8]
+    assert [sum(line.width == width for line in lines) for width in widths] == [8, 8]
+    assert "local:0 - local:3: NV2, about 50 GB/s" in next(line.hint for line in lines if line.hint.startswith("local:0 - local:3"))
+
+
+def test_lines_of_a_mesh_have_ports_of_their_own_and_those_of_one_gpu_do_not_cross() -> None:
+    topology = MACHINES["dgx1-v100"]
+    row = place(grouped(topology, "local"), 0, 860, WIDE)[0]
+    lines = mesh(topology, row, topology.ids, 0)
+    ends = sorted(x for line in lines for x in (line.x1, line.x2))
+    assert min(b - a for a, b in pairwise(ends)) > 8
+    for slot in row.slots:
+        mine = sorted(_ways(lines, slot.x, slot.right), key=lambda way: way[0])
+        left, right = [w for w in mine if w[1] < w[0]], [w for w in mine if w[1] > w[0]]
+        assert mine == left + right
+        assert [w[1] for w in left] == sorted((w[1] for w in left), reverse=True)  # near, then far
+        assert [w[1] for w in right] == sorted((w[1] for w in right), reverse=True)  # far, then near
+
+
+def _ways(lines: list[Arc], left: float, right: float) -> list[tuple[float, float]]:
+    both = [(line.x1, line.x2) for line in lines] + [(line.x2, line.x1) for line in lines]
+    return [(x, other) for x, other in both if left <= x <= right]
+
+
+def test_widths_grow_with_links() -> None:
+    assert [width_of(lanes, [1, 2, 4]) for lanes in (1, 2, 4)] == pytest.approx([1.4, 2.8, 5.6])
+    assert width_of(3, [3]) == 1.4
+    assert width_of(18, [1, 18]) == 7.0
+
+
+def test_tracks_keep_overlapping_spans_apart() -> None:
+    assert tracks([(0, 10), (5, 15), (12, 20), (16, 30)]) == [0, 1, 0, 1]
+    assert tracks([]) == []
+
+
+def test_bands_that_cross_have_tracks_of_their_own() -> None:
+    topology = odd_pairs()
+    bands = [item for item in draw(topology).items if isinstance(item, Rect) and item.fill == "band"]
+    assert len(bands) == 2
+    assert has_mesh(topology, "local") is False
+    assert [is_even(topology, island) for island in islands(topology, "local")] == [True, True]
+
+
+def test_switches_are_brackets_and_cards_stand_near_their_gpus() -> None:
+    said = texts(draw(MACHINES["dgx-a100"]))
+    assert said.count("PXB") == 4
+    assert {"mlx5_0", "mlx5_9"} <= set(said)
+    assert "mlx5_4, mlx5_5, mlx5_10, mlx5_11 are far from every GPU (SYS)" in said
+    nested = texts(draw(pcie()))
+    assert (nested.count("PXB"), nested.count("PIX")) == (1, 2)
+    assert "Peer to peer: no two GPUs may read each other's memory" in nested
+
+
+def test_what_lies_between_other_pairs_is_said() -> None:
+    assert "Between the other pairs: SYS, about 6 GB/s" in texts(draw(MACHINES["dgx1-v100"]))
+    assert "Between GPUs: NODE, about 17.5 GB/s; SYS, about 12.5 GB/s" in texts(draw(MACHINES["l40s-4"]))
+
+
+def test_nodes_are_joined_by_their_network() -> None:
+    two = texts(draw(MACHINES["2xdgx-a100"]))
+    assert {"node1", "node2", "network · about 25 GB/s a GPU, one direction"} <= set(two)
+    assert "16 GPUs, 2 nodes, 24 network cards" in two
+
+
+def test_what_is_not_known_is_marked() -> None:
+    said = texts(draw(cut_off()))
+    assert "8 GPUs · incomplete" in said
+    assert "? 21 of 28 links between GPUs are not known" in said
+    assert "NUMA node ?" in said
+    assert "8 x GPU (type and memory not known)" in said
+    assert "?" in said  # before each warning
+    assert "? GiB" in said
+
+
+def test_cpu_slots_are_called_so_and_dashed() -> None:
+    scene = draw(Topology.cpu(4))
+    assert {"CPU slot 0", "stands for a GPU", "4 CPU slots, each stands for a GPU"} <= set(texts(scene))
+    assert sum(isinstance(item, Rect) and item.dashed for item in scene.items) == 4
+
+
+def test_names_of_mixed_gpus_are_on_their_tiles() -> None:
+    gpus = (GPU(0, name="NVIDIA GeForce RTX 4090", memory_gib=24.0), GPU(1, name="NVIDIA GeForce GT 1030", memory_gib=2.0))
+    assert {"RTX 4090 · 24 GiB", "GT 1030 · 2 GiB"} <= set(texts(draw(Topology("mixed", gpus))))
+
+
+def chip(lane: str, group: str, text: str) -> Chip:
+    return Chip(lane, "rollout", (text,), group)
+
+
+def test_one_bar_for_what_holds_a_model_together() -> None:
+    topology = MACHINES["dgx-a100"]
+    chips = {id: (chip("rollout", f"rollout {at // 2}", f"rollout tp2 #{at // 2}"),) for at, id in enumerate(topology.ids)}
+    scene = draw(topology, Casting(chips, lanes=("rollout",)))
+    bars = [item for item in scene.items if isinstance(item, Rect) and item.fill == "rollout-soft"]
+    assert len(bars) == 4
+    assert [text for text in texts(scene) if text.startswith("rollout")] == [f"rollout tp2 #{at}" for at in range(4)]
+
+
+def test_bars_of_different_gpus_share_a_line() -> None:
+    topology = MACHINES["dgx-a100"]
+    chips = {id: (chip("actor", "a", "actor") if at < 4 else chip("critic", "c", "critic"),) for at, id in enumerate(topology.ids)}
+    bars = [
+        item for item in draw(topology, Casting(chips, lanes=("actor", "critic"))).items if isinstance(item, Rect) and "-soft" in item.fill
+    ]
+    assert len({bar.y for bar in bars}) == 1
+
+
+def test_gpus_without_a_role_are_hatched() -> None:
+    topology = MACHINES["l40s-4"]
+    scene = draw(topology, Casting({"local:0": (chip("actor", "a", "actor"),)}, lanes=("actor",)))
+    assert texts(scene).count("mapped to nothing") == 3
+    assert sum(isinstance(item, Line) and item.colour == "hair" for item in scene.items) > 20
+    assert "mapped to nothing" not in texts(draw(topology))  # nobody was to be mapped
+
+
+def test_notes_have_numbers_at_their_gpus() -> None:
+    note = Note(1, "error", "WB301 · a title", "what is wrong", "what to do", ("local:2",))
+    scene = draw(MACHINES["l40s-4"], Casting({"local:2": (chip("actor", "a", "actor"),)}, lanes=("actor",), notes=(note,)))
+    assert texts(scene).count("1") == 2
+    assert {"WB301 · a title", "what is wrong", "Fix: what to do", "error", "1 error"} <= set(texts(scene))
+    discs = [item for item in scene.items if isinstance(item, Circle) and item.fill == "error"]
+    assert len(discs) == 2
+
+
+def test_no_notes_are_good_news_but_only_where_somebody_judged() -> None:
+    good = "No findings: nothing is wrong with this map"
+    assert good in texts(draw(one(), Casting(notes=())))
+    assert good not in texts(draw(one()))
+
+
+def test_sixteen_gpus_take_less_than_50_ms() -> None:
+    topology = Topology.preset("2xdgx-a100")
+    casting = crowded(topology)
+    svg(draw(topology, casting))
+    begin = perf_counter()
+    svg(draw(topology, casting))
+    assert perf_counter() - begin < 0.05
+
+
+def test_a_clique_of_different_links_is_a_mesh() -> None:
+    gpus = [GPU(index, name="Tesla V100") for index in range(3)]
+    topology = Topology(
+        "uneven", tuple(gpus), connect(gpus, {("local:0", "local:1"): "NV2", ("local:0", "local:2"): "NV1", ("local:1", "local:2"): "NV1"})
+    )
+    assert has_mesh(topology, "local") is True
+    assert len(arcs(draw(topology))) == 3

@@ -1,0 +1,51 @@
+"""A scene as PNG."""
+
+from io import BytesIO
+
+import pytest
+from PIL import Image
+
+from tests.topology.machines import crowded, hostile
+from workbench.errors import ConfigError
+from workbench.palette import THEMES
+from workbench.topology import Topology
+from workbench.topology.drawing import draw
+from workbench.topology.png import SCALE, png
+from workbench.topology.scene import Arc, Circle, Rect, Scene
+
+
+def pixels(content: bytes) -> Image.Image:
+    return Image.open(BytesIO(content)).convert("RGB")
+
+
+def rgb(name: str, theme: str = "light") -> tuple[int, ...]:
+    colour = THEMES[theme][name]
+    return tuple(int(colour[at : at + 2], 16) for at in (1, 3, 5))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_size_and_paper(theme: str) -> None:
+    scene = draw(Topology.preset("rtx3090-2-bridge"))
+    image = pixels(png(scene, theme))
+    assert image.width == scene.width * SCALE
+    assert abs(image.height - scene.height * SCALE) <= 1
+    assert image.getpixel((image.width // 2, 6)) == rgb("paper", theme)
+
+
+def test_shapes_are_where_the_scene_says() -> None:
+    items = (Rect(10, 20, 30, 10, "error"), Circle(80, 30, 8, "ink"), Arc(100, 160, 10, 30, "wire", 4))
+    image = pixels(png(Scene(200, 60, items)))
+    assert image.getpixel((2 * 25, 2 * 25)) == rgb("error")
+    assert image.getpixel((2 * 25, 2 * 33)) == rgb("paper")
+    assert image.getpixel((2 * 80, 2 * 30)) == rgb("ink")
+    assert image.getpixel((2 * 130, 2 * 40)) == rgb("wire")  # the lowest point of the arc
+
+
+def test_hostile_names_are_drawn() -> None:
+    topology = hostile()
+    assert png(draw(topology, crowded(topology)), "dark")[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_an_image_follows_no_page() -> None:
+    with pytest.raises(ConfigError, match="the themes are light, dark"):
+        png(draw(Topology.preset("l40s-4")), "auto")
