@@ -106,17 +106,21 @@ def test_the_visible_set_as_cuda_reads_it(everything):
     assert differ == {}
 
 
-def test_neither_cuda_nor_torch_is_loaded_and_it_is_quick():
+def test_cuda_is_not_initialised_nor_torch_loaded_and_it_is_quick():
+    """NVML itself loads libcuda; a process that has initialised CUDA holds /dev/nvidia-uvm open."""
     code = """
-import sys, time
+import os, sys, time
 from workbench.topology import Topology
 begin = time.perf_counter()
 Topology.detect()
 seconds = time.perf_counter() - begin
-print("torch" in sys.modules, "libcuda.so" in open("/proc/self/maps").read(), seconds < 1.0, seconds)
+held = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+print("torch" in sys.modules, any("nvidia-uvm" in path for path in held), seconds < 1.0, seconds)
 """
-    torch_loaded, cuda_loaded, quick, seconds = output_of(code, dict(os.environ))
-    assert (torch_loaded, cuda_loaded, quick) == ("False", "False", "True"), seconds
+    torch_loaded, cuda_ready, quick, seconds = output_of(code, dict(os.environ))
+    assert (torch_loaded, cuda_ready, quick) == ("False", "False", "True"), seconds
+    after = code.replace("Topology.detect()", "Topology.detect(); import ctypes; ctypes.CDLL('libcuda.so.1').cuInit(0)")
+    assert output_of(after, dict(os.environ))[1] == "True"  # so the sign is one
 
 
 def test_twice_gives_the_same():

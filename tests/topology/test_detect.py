@@ -183,6 +183,24 @@ def test_numa_by_sysfs_where_nvml_does_not_know(tmp_path):
     assert found.warnings == ("NUMA node of GPU 1: n/a: Function Not Found",)
 
 
+def test_numa_by_cpus_where_nobody_names_it(tmp_path):
+    """As in virtual machines: NVML's mask is empty, sysfs says -1, and nvidia-smi tells the node of the CPUs."""
+    for node, cpus in (("node0", "0-19"), ("node1", "20-39\n")):
+        folder = tmp_path / "sys/devices/system/node" / node
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(cpus)
+    fake = pcie()
+    for chip, cpus in zip(fake.chips, (0b1111, 1 << 25), strict=True):
+        chip.nodes, chip.cpus = 0, cpus
+    found = detect(machine(fake, tmp_path))
+    assert [gpu.numa for gpu in found.gpus] == [0, 1]
+    assert found.warnings == ()
+    fake.chips[0].cpus = (1 << 40) - 1
+    assert detect(machine(fake, tmp_path)).gpus[0].numa == (0, 1)
+    fake.chips[0].cpus = 1 << 50
+    assert detect(machine(fake, tmp_path)).warnings == ("NUMA node of GPU 0: NVML and sysfs name none",)
+
+
 def test_several_numa_nodes():
     fake = pcie()
     fake.chips[0].nodes = 0b101

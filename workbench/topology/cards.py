@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.topology.devices import GPU, Numa
-from workbench.topology.host import numa_node
+from workbench.topology.host import nodes_with, numa_node
 from workbench.topology.nvml import ABSENT, NOT_SUPPORTED, Inquiry
 
 GIB = 2**30
@@ -115,15 +115,21 @@ def _memory_gib(inquiry: Inquiry, title: str, handle: Any) -> float | None:
     return round(memory.total / GIB, 2) if memory else None
 
 
-def _numa(inquiry: Inquiry, title: str, handle: Any, bus: str | None, root: Path) -> Numa:
-    """The NUMA nodes of its CPUs, which nvidia-smi shows too; else sysfs. (nvmlDeviceGetNumaNodeId is the GPU's *own* memory, on Grace.)"""
+def _numa(inquiry: Inquiry, card: str, handle: Any, bus: str | None, root: Path) -> Numa:
+    """The NUMA nodes of its CPUs, which nvidia-smi shows too: by NVML, else sysfs, else those that its CPUs belong to.
+
+    (nvmlDeviceGetNumaNodeId is the GPU's *own* memory, on Grace. In virtual machines the first two often say nothing.)
+    """
     mask = inquiry.nvml.ask("nvmlDeviceGetMemoryAffinity", handle, NODE_WORDS, 0)
     nodes = bits(mask) if isinstance(mask, Iterable) else []
+    by_sysfs = numa_node(bus, root) if bus and not nodes else None
+    if by_sysfs is not None:
+        return by_sysfs
     if not nodes:
-        by_sysfs = numa_node(bus, root) if bus else None
-        if by_sysfs is not None:
-            return by_sysfs
-        inquiry.note("NUMA node", title, getattr(mask, "reason", "NVML and sysfs name none"))
+        cpus = inquiry.nvml.ask("nvmlDeviceGetCpuAffinity", handle, CPU_WORDS)
+        nodes = nodes_with(bits(cpus) if isinstance(cpus, Iterable) else [], root)
+    if not nodes:
+        inquiry.note("NUMA node", card, getattr(mask, "reason", "NVML and sysfs name none"))
         return None
     return nodes[0] if len(nodes) == 1 else tuple(nodes)
 

@@ -82,6 +82,16 @@ def gpu_signs(root: Path = ROOT) -> tuple[str, ...]:
     return (*found, *(f"/{name}" for name in files if (root / name).exists()))
 
 
+def nodes_with(cpus: Iterable[int], root: Path = ROOT) -> list[int]:
+    """The NUMA nodes that have at least one of ``cpus``, as the kernel lists them."""
+    wanted, found = set(cpus), []
+    for name in _listed(root / "sys/devices/system/node"):
+        spans = re.findall(r"(\d+)(?:-(\d+))?", _text(root / "sys/devices/system/node" / name / "cpulist"))
+        if re.fullmatch(r"node\d+", name) and any(wanted & set(range(int(a), int(b or a) + 1)) for a, b in spans):
+            found.append(int(name.removeprefix("node")))
+    return sorted(found)
+
+
 def _naturally(name: str) -> list[str | int]:
     """A key that sorts mlx5_2 before mlx5_10."""
     return [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", name)]
