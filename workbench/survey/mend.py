@@ -108,7 +108,8 @@ class _Document:
     def of(cls, text: str, is_json: bool) -> "_Document":
         root = yaml.compose(text.replace("\t", " "), Loader=yaml.SafeLoader)  # tabs are in JSON alone, and positions stay
         inner = ((value, key.value) for key, value in root.value if key.value in WRAPPERS and isinstance(value, yaml.MappingNode))
-        return cls(text, *next(inner, (root, "")), is_json)
+        roles, wrapper = next(inner, (root, ""))
+        return cls(text, roles, wrapper, is_json)
 
     @property
     def names(self) -> dict[str, str]:
