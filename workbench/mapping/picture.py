@@ -73,7 +73,7 @@ def _where(devices: DeviceMap, role: Role, one: Resolved) -> str:
     nodes = len({node_of(place) for place in places})
     if one.url or in_driver(devices, role):
         return one.url or DRIVER
-    return spans(places) if nodes < 3 else f"{len(places)} on {nodes} nodes"
+    return spans(places) if nodes < 3 else f"{len(places)} GPUs on {nodes} nodes"
 
 
 def how(one: Resolved) -> str:

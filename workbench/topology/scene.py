@@ -143,7 +143,7 @@ def wrap(text: str, width: float, size: float, most: int = 4) -> tuple[str, ...]
     lines = list(_lines(" ".join(text.split())[:letters].split(), width, size))
     kept = lines[:most]
     if len(lines) > most:
-        kept[-1] = cut(f"{kept[-1]} {lines[most]}", width, size)
+        kept[-1] = cut(f"{kept[-1]}…", width, size)
     return tuple(kept)
 
 
@@ -168,6 +168,6 @@ def _lines(words: list[str], width: float, size: float) -> Iterator[str]:
 
 def _pieces(word: str, width: float, size: float) -> Iterator[tuple[str, str]]:
     """What stands before a piece, and the piece: a whole word, or of one wider than a line parts as an address or a list has them."""
-    parts = [word] if text_width(word, size) <= width else re.findall(r"[^/.:,]*[/.:,]+|[^/.:,]+$", word)
+    parts = [word] if text_width(word, size) <= width else re.findall(r"(?:\w+://)?[^/.:,]*[/.:,]+|[^/.:,]+$", word)
     for at, part in enumerate(parts):
         yield "" if at else " ", part
