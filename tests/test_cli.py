@@ -47,7 +47,7 @@ def test_help_is_quick():
         (["run", "n.ipynb", "-p", "steps", "many"], "the parameter is int (default 3), the value is str"),
         (["run", "n.ipynb", "-p", "steps"], "requires 2 arguments"),
         (["run", "n.ipynb", "--timeout", "0"], "not in the range x>0"),
-        (["run", "n.ipynb", "--device-map", "gone.yaml"], "error: --device-map gone.yaml: it can't be read"),
+        (["run", "n.ipynb", "--device-map", "gone.yaml"], "error: --device-map device map 'gone.yaml': No such file"),
         (["run", "no_map.ipynb", "--device-map", "map.yaml"], "no_map.ipynb has no parameter 'device_map'"),
         (["run", "n.ipynb", "--device-map", "map.yaml", "-p", "device_map", "x"], "device_map was given before"),
         (["run", "n.ipynb", "-o", "n.ipynb"], "that is the notebook itself"),
@@ -110,3 +110,97 @@ def test_runs_lists_the_newest_twenty_unless_all_are_asked_for(tmp_path):
 def test_runs_of_an_unreadable_folder_is_exit_code_2(tmp_path):
     result = CliRunner().invoke(main, ["runs", str(tmp_path / "gone")])
     assert (result.exit_code, "there is no such folder" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given", "words"),
+    [
+        (["topo", "gone.txt"], "", "topology 'gone.txt': No such file or directory"),
+        (["topo", "."], "", "topology '.': Is a directory"),
+        (["topo", "-"], "", "topology 'standard input': it is empty"),
+        (["topo", "-"], "\0\1\2 no matrix", "topology 'standard input'"),
+        (["topo", "/dev/zero"], "", "it has more than 4 MiB"),
+        (["topo", "--preset", "dgx-b9", "--json"], "", "the known machines are dgx-a100"),
+        (["topo", "map.yaml", "--preset", "l40s-4"], "", "a file and a preset were given"),
+        (["check", "gone.yaml", "--json"], "", "device map 'gone.yaml': No such file or directory"),
+        (["check", ".", "--json"], "", "Is a directory"),
+        (["check", "n.ipynb", "--json"], "", "n.ipynb"),
+        (["check", "-", "--topology", "preset:l40s-4"], "", "standard input: holds nothing"),
+        (["check", "-", "--topology", "preset:l40s-4"], "actor: {devices: [0]}\nactr: 1\n", "line 2: actr: 'actr' is no role"),
+        (["check", "-", "--topology", "-"], "actor: 0", "standard input can be read once"),
+        (["check", "-", "--fix"], "actor: 0", "standard input can't be written to"),
+        (["check", "map.yaml", "--topology", "-", "--json"], "", "topology 'standard input'"),
+        (["check", "map.yaml", "--topology", "preset:dgx-b9"], "", "the known machines are"),
+        (["check", "map.yaml", "--topology", "cpu:0"], "", "it takes 1 to 1024 slots"),
+        (["check", "map.yaml", "--topology", "cpu:1", "--model", "shape:llama-8b"], "", "the built-in shapes are"),
+        (["check", "map.yaml", "--topology", "cpu:1", "--algo", "adam"], "", "the algorithms are ppo, grpo"),
+        (["check", "map.yaml", "--batch", "0"], "", "0 is not in the range"),
+        (["check"], "", "Missing argument 'MAP'"),
+    ],
+)
+def test_what_can_not_be_read_says_why_on_stderr_alone(folder, arguments, given, words):
+    result = CliRunner().invoke(main, arguments, input=given)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert words in result.stderr
+
+
+def test_topo_of_this_machine():
+    result = CliRunner().invoke(main, ["topo", "--json"])
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert list(found) == ["complete", "gpus", "islands", "cliques", "links", "warnings"]
+    assert set(found["gpus"][0]) == {"index", "node", "name", "numa", "memory_gib"}
+
+
+def test_topo_of_a_matrix(folder):
+    (folder / "two.txt").write_text("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV4\t0-23\nGPU1\tNV4\t X \t0-23\n")
+    found = json.loads(CliRunner().invoke(main, ["topo", "two.txt", "--json"]).stdout)
+    assert (found["islands"], found["cliques"], found["links"]) == ([[0, 1]], [[0, 1]], [[0, 1, "NV4"]])
+    assert found["gpus"][1] == {"index": 1, "node": "local", "name": None, "numa": None, "memory_gib": None}
+    assert "local:1" in CliRunner().invoke(main, ["topo", "two.txt"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "code"),
+    [
+        ("actor: 0-3\n", [], 0),
+        ("actor: 0-3\n", ["--strict"], 0),
+        ("actor: 0-1\n", [], 0),
+        ("actor: 0-1\n", ["--strict"], 1),
+        ("actor: 0-3\n", ["--algo", "ppo"], 1),
+        ("actor: 0-4\n", [], 1),
+        ("actor: 0-3\n", ["--full", "--model", "shape:llama-13b"], 1),
+    ],
+)
+def test_exit_codes_of_check(folder, text, options, code):
+    (folder / "map.yaml").write_text(text)
+    arguments = ["check", "map.yaml", "--topology", "preset:l40s-4", *options]
+    printed, as_json = CliRunner().invoke(main, arguments), CliRunner().invoke(main, [*arguments, "--json"])
+    assert (printed.exit_code, as_json.exit_code) == (code, code)
+    found = json.loads(as_json.stdout)
+    assert list(found) == ["ok", "resolved", "findings"]
+    assert found["ok"] == (code == 0)
+    assert all(one["code"] in printed.stdout for one in found["findings"])
+
+
+def test_fix_with_json_prints_the_verdict_after_it(folder):
+    (folder / "map.yaml").write_text("actor: 0-4  # all\n")
+    arguments = ["check", "map.yaml", "--topology", "preset:l40s-4", "--fix", "--json"]
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, json.loads(result.stdout)["findings"]) == (0, [])
+    assert (folder / "map.yaml").read_text() == "actor: {devices: [0, 1, 2, 3]}  # all\n"
+
+
+def test_fix_says_what_it_wrote(folder):
+    (folder / "map.yaml").write_text("actor: 0-4\n")
+    result = CliRunner().invoke(main, ["check", "map.yaml", "--topology", "preset:l40s-4", "--fix"])
+    assert "+actor: {devices: [0, 1, 2, 3]}" in result.stdout
+    assert "mended WB101: name devices that are there: 0, 1, 2, 3" in result.stdout
+
+
+def test_fix_leaves_a_read_only_map_alone(folder):
+    (folder / "map.yaml").write_text("actor: 0-4\n")
+    (folder / "map.yaml").chmod(0o444)
+    result = CliRunner().invoke(main, ["check", "map.yaml", "--topology", "preset:l40s-4", "--fix", "--json"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "it is read-only" in result.stderr

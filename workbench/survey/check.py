@@ -61,7 +61,7 @@ class Outcome:
         lines = [f"mended {finding.code}: {finding.fix.text}" for finding in self.patched]
         unsaid = "" if self.question.shape else "no --model: sizes and memory were not checked"
         whole = str(OnMachine(self.question.devices, self.question.topology, self.question.resolved, self.report.findings))
-        return "\n".join(part for part in (self.diff, *lines, whole, unsaid) if part)
+        return "\n\n".join(part.rstrip() for part in (self.diff, "\n".join(lines), whole, unsaid) if part)
 
 
 def run_check(

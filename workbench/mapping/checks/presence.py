@@ -89,7 +89,7 @@ def _widened(q: Question, idle: tuple[str, ...]) -> Fix | None:
     order = [device for device in q.topology.ids if device in members]
     if len(order) % place.tp or (q.batch is not None and len(order) // place.tp > q.batch):
         return None
-    text = f"give them to the {roles[0]}" + (", which takes most of a step" if roles[0] is Role.ROLLOUT else "")
+    text = f"give them to the {' and the '.join(q.together(roles[0]))}"
     return q.move(roles[0], q.written(order), f"{text}; or hide them with CUDA_VISIBLE_DEVICES")
 
 
