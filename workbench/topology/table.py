@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import combinations, groupby
 
 from workbench.topology.devices import GPU
 from workbench.topology.links import LinkKind
@@ -85,13 +85,23 @@ def _node_heads(topology: Topology, left: int, width: int) -> str:
 def _islands(topology: Topology) -> list[str]:
     """Islands and cliques, peer-to-peer access, the network between nodes: in words."""
     found = [island for island in topology.islands if len(island) > 1]
+    unknown = _unlinked(topology)
     lines = [_island(topology, island) for island in found[:MOST_LINES]] + _more(len(found) - MOST_LINES, "islands")
     alone = [island[0] for island in topology.islands if len(island) == 1]
+    if unknown:
+        lines.append(f"not known whether linked with one another: {positions(topology, sorted(unknown, key=topology.ids.index))}")
+        alone = [one for one in alone if one not in unknown]
     if found and alone:
         lines.append(f"on their own: {positions(topology, alone)}")
     elif len(alone) > 1 and topology.links:
-        lines.append("no NVLink and no XGMI: each GPU is an island of its own")
+        lines.append("no NVLink and no XGMI: each GPU is an island of its own" if not unknown else "no NVLink and no XGMI between the others")
     return lines + _denied(topology) + _network(topology)
+
+
+def _unlinked(topology: Topology) -> set[str]:
+    """Devices of which some link is not known. MIG slices have none, and that is known."""
+    ids = [gpu.id for gpu in topology.gpus if not gpu.mig] if topology.links else []
+    return {gpu for a, b in combinations(ids, 2) if topology.link(a, b) is None for gpu in (a, b)}
 
 
 def _island(topology: Topology, island: tuple[str, ...]) -> str:
@@ -99,6 +109,8 @@ def _island(topology: Topology, island: tuple[str, ...]) -> str:
     cliques = [clique for clique in topology.cliques if set(clique) <= set(island)]
     if island in cliques:
         return f"{what}, all to all: {positions(topology, island)}"
+    if any(topology.link(a, b) is None for a, b in combinations(island, 2)):
+        return f"{what}: {positions(topology, island)}"
     largest = [positions(topology, clique) for clique in cliques if len(clique) == max(map(len, cliques))]
     where = "" if what.startswith("one") else f" ({positions(topology, island)})"
     return f"{what}{where}, not all to all: {'the largest cliques are' if len(largest) > 1 else 'the largest clique is'} {_and(largest)}"
