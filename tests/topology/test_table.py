@@ -24,11 +24,22 @@ def test_all_to_all_in_words():
 
 def test_islands_of_a_part():
     gpus = tuple(GPU(index) for index in range(5))
-    names = {("local:0", "local:1"): "NV2", ("local:1", "local:2"): "NV2", ("local:3", "local:4"): "PHB"}
+    names = {(f"local:{a}", f"local:{b}"): "SYS" for a in range(5) for b in range(a)}
+    names |= {("local:1", "local:0"): "NV2", ("local:2", "local:1"): "NV2", ("local:4", "local:3"): "PHB"}
     text = table(Topology("odd", gpus, connect(gpus, names)))
     assert "island of 3 (0-2), not all to all: the largest cliques are 0-1 and 1-2" in text
     assert "on their own: 3-4" in text
     assert "local:0    .  NV2    ?    ?    ?" in text
+
+
+def test_an_island_of_which_a_link_is_not_known():
+    """Then it isn't said not to be all to all."""
+    gpus = tuple(GPU(index) for index in range(4))
+    names = {("local:0", "local:1"): "NV2", ("local:1", "local:2"): "NV2", ("local:0", "local:3"): "SYS"}
+    text = table(Topology("cut", gpus, connect(gpus, names)))
+    assert "island of 3: 0-2" in text
+    assert "not known whether linked with one another: 0-3" in text
+    assert "not all to all" not in text
 
 
 def test_without_a_fabric():

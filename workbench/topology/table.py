@@ -94,7 +94,7 @@ def _islands(topology: Topology) -> list[str]:
     if found and alone:
         lines.append(f"on their own: {positions(topology, alone)}")
     elif len(alone) > 1 and topology.links:
-        lines.append("no NVLink and no XGMI: each GPU is an island of its own" if not unknown else "no NVLink and no XGMI between the others")
+        lines.append(f"no NVLink and no XGMI{' between the others' if unknown else ': each GPU is an island of its own'}")
     return lines + _denied(topology) + _network(topology)
 
 
