@@ -29,7 +29,7 @@ def test_islands_of_a_part():
     text = table(Topology("odd", gpus, connect(gpus, names)))
     assert "island of 3 (0-2), not all to all: the largest cliques are 0-1 and 1-2" in text
     assert "on their own: 3-4" in text
-    assert "local:0    .  NV2    ?    ?    ?" in text
+    assert "local:0    .  NV2  SYS  SYS  SYS" in text
 
 
 def test_an_island_of_which_a_link_is_not_known():
