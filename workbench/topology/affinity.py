@@ -32,6 +32,8 @@ class _Table:
     exact: tuple[bool, ...]
     columns: frozenset[str]
     gpus: int
+    at_end: bool
+    ended: bool
 
     @property
     def widest(self) -> int:
@@ -39,16 +41,17 @@ class _Table:
         return max((len([cell for cell in row if cell]) for row in self.rows), default=0)
 
 
-def read_affinities(rows: tuple[Row, ...], columns: frozenset[str] | None, cut: bool, gpus: int) -> tuple[Affinity, ...]:
+def read_affinities(rows: tuple[Row, ...], columns: frozenset[str] | None, gpus: int, at_end: bool, ended: bool) -> tuple[Affinity, ...]:
     """One for each of ``rows``, the rows of GPUs. ``columns``: what the header names; None without a header.
 
-    ``cut``: the text may have broken off inside the last word of the last row. ``gpus``: how many rows there should be.
+    ``gpus``: how many rows there should be. ``at_end``: the last row is the last line of the text, and may have lost its last words;
+    ``ended``: False where it may have broken off inside its last word.
     """
     split = [_exact(row) for row in rows]
     cells = [tuple(exact if exact is not None else row.tail.split()) for exact, row in zip(split, rows, strict=True)]
     guess = frozenset(["cpu", "numa", "gpu numa"][: max(1, max((len(row) for row in cells), default=0))])
-    table = _Table(tuple(cells), tuple(exact is not None for exact in split), guess if columns is None else columns, gpus)
-    return tuple(_affinity(table, number, cut) for number in range(len(rows)))
+    table = _Table(tuple(cells), tuple(exact is not None for exact in split), guess if columns is None else columns, gpus, at_end, ended)
+    return tuple(_affinity(table, number) for number in range(len(rows)))
 
 
 def is_cut(affinities: tuple[Affinity, ...], columns: frozenset[str] | None, ended: bool) -> bool:
@@ -85,10 +88,10 @@ def _by_stops(row: Row) -> list[str] | None:
     return cells
 
 
-def _affinity(table: _Table, number: int, cut: bool) -> Affinity:
-    cells, last = table.rows[number], number == len(table.rows) - 1
+def _affinity(table: _Table, number: int) -> Affinity:
+    cells, last = table.rows[number], table.at_end and number == len(table.rows) - 1
     values = [cell for cell in cells if cell]
-    ends = bool(cut and last and values)
+    ends = bool(last and not table.ended and values)
     cpus = next(iter(cells), "")
     known = (
         numbers(cpus) is not None
@@ -108,7 +111,8 @@ def _numa_cell(table: _Table, number: int, last: bool) -> str:
     cells = table.rows[number]
     if "numa" not in table.columns:
         return ""
-    if table.exact[number]:
+    collapsed = all(cells) and len(cells) < 4 and "gpu numa" in table.columns
+    if table.exact[number] and not collapsed:
         return _numa_of_exact(cells, table.columns)
     if len(cells) == 3 or (len(cells) == 2 and "gpu numa" not in table.columns):
         return cells[1]

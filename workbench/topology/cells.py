@@ -1,7 +1,7 @@
 """The words of the matrices that ``nvidia-smi topo`` prints, and how to read them where tabs between them were lost."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SELF = "X"
 P2P = {"OK": True, "CNS": False, "GNS": False, "TNS": False, "NS": False, "DR": False, "U": None}  # the legend of `topo -p2p`
@@ -9,13 +9,11 @@ MOST_LANES, MOST_LANES_GLUED = 36, 18  # a GPU has at most 18 NVLinks today; wha
 
 _CLASSES = r"NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|C2C"
 _CLASS = re.compile(rf"(?:{_CLASSES})\Z")
-_CELL = re.compile(rf"X(?=\Z|[^A-Za-z]|X|{_CLASSES})|{_CLASSES}|N/A|(?:{'|'.join(P2P)})(?![A-Za-z])|[^\s\d]\S*")
-_BLANK = re.compile(r"\s*")
+_CELL = re.compile(rf"\s*(X(?=\Z|[^A-Za-z]|X|{_CLASSES})|{_CLASSES}|N/A|(?:{'|'.join(P2P)})(?![A-Za-z])|[^\s\d]\S*)")
 _NUMBERS = re.compile(r"\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*\Z")
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """One word of a row and where it stands, counted from the row's label. ``word`` is "" where it can't be told."""
 
     word: str
@@ -55,34 +53,34 @@ def scan(text: str, start: int, expected: int | None) -> tuple[Cell, ...]:
     words that nothing but this matrix has.
     """
     cells: list[Cell] = []
-    position = _blank(text, start)
+    position = start
     while found := _CELL.match(text, position):
+        word = found[1]
         inside = expected is not None and len(cells) < expected
-        if not (inside or is_class(found[0]) or found[0] == SELF):
+        if not (inside or is_class(word) or word == SELF):
             break
-        glued = expected is None or len(cells) >= expected - 1
-        cell = (
-            _nvlink(text, found.start(), found.end(), glued)
-            if found[0][2:].isdecimal() and found[0].startswith("NV")
-            else Cell(found[0], *found.span())
-        )
-        cells.append(cell)
-        position = _blank(text, cell.end)
+        if word.startswith("NV") and word[2:].isdecimal():
+            glued = expected is None or len(cells) >= expected - 1
+            cells.append(_nvlink(text, found.span(1), glued, cells))
+        else:
+            cells.append(Cell(word, found.start(1), found.end(1)))
+        position = cells[-1].end
     return tuple(cells)
 
 
-def _blank(text: str, position: int) -> int:
-    found = _BLANK.match(text, position)
-    return found.end() if found else position
+def _nvlink(text: str, span: tuple[int, int], glued: bool, before: list[Cell]) -> Cell:
+    """An NV cell. Where the CPUs stand right behind it ("NV448-63") the number is told apart by what makes a list of CPUs.
 
-
-def _nvlink(text: str, start: int, end: int, glued: bool) -> Cell:
-    """An NV cell. Where the CPUs stand right behind it ("NV448-63") the number is told apart by what makes a list of CPUs."""
+    Where two numbers would do, the one that a cell ``before`` has.
+    """
+    start, end = span
     word = text[start:end]
     if not glued or (is_class(word) and text[end : end + 1] not in ("-", ",")):
         return Cell(word, start, end)
     rest = text[start + 2 : start + 4200].split(maxsplit=1)[0]
     fits = [used for used in (1, 2) if _is_lanes(rest[:used]) and numbers(rest[used:])]
+    if len(fits) > 1:
+        fits = [used for used in fits if any(cell.word == f"NV{rest[:used]}" for cell in before)]
     if len(fits) != 1:
         return Cell("", start, start + 2 + len(rest))
     return Cell(text[start : start + 2 + fits[0]], start, start + 2 + fits[0])

@@ -102,6 +102,8 @@ def find_matrices(page: Page) -> list[Matrix]:
     found: list[Matrix] = []
     command = ""
     for number, line in enumerate(page.lines):
+        if not line or line.isspace():
+            continue
         said = _COMMAND.search(line) if "topo" in line else None
         command = said[1] if said else command
         header = read_header(line)
@@ -142,13 +144,13 @@ def _add(found: list[Matrix], line: str, number: int) -> None:
 
 def read_header(line: str) -> Header | None:
     """The columns that ``line`` names, whatever stands before the first; None where it is no header."""
-    first = _GPU.search(line)
+    first = _GPU.search(line) if "GPU" in line else None
     if not first:
         return None
     affinity = _AFFINITY.search(line, first.start())
     end = affinity.start() if affinity else len(line)
     words = _cards_before(line[: first.start()]) + line[first.start() : end].split()
-    devices = tuple(name for word in words for name in _GLUE.split(word[:4096]))
+    devices = tuple(name for word in words for name in (_GLUE.split(word[:4096]) if len(word) > 7 else (word,)))
     if not all(_is_device(name) for name in devices) or len(set(devices)) < len(devices):
         return None
     tail = line[end : end + 400]
@@ -166,8 +168,8 @@ def _cards_before(text: str) -> list[str]:
 
 
 def _is_device(name: str) -> bool:
-    if name.startswith("GPU") and not is_gpu(name):
-        return False
+    if name.startswith("GPU"):
+        return is_gpu(name)
     return bool(_DEVICE.match(name)) and any(letter.isdigit() for letter in name) and not is_word(name)
 
 
@@ -193,14 +195,16 @@ def _stands_alone(row: Row) -> bool:
 class Said:
     """What the rows say: (row, column) -> words, several where a row is there twice; and what was wrong with rows.
 
-    ``unfit``: rows whose X is not in their own column; ``short``: rows with fewer cells than columns; ``unnamed``: columns without a name.
+    ``unfit``: rows whose X is not in their own column; ``short``: rows with fewer cells than columns; ``unnamed``: columns without a name;
+    ``misnamed``: most rows have their X elsewhere than the header says.
     """
 
-    cells: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    cells: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     columns: tuple[str, ...] = ()
     unfit: list[str] = field(default_factory=list)
     short: list[str] = field(default_factory=list)
     unnamed: int = 0
+    misnamed: bool = False
 
 
 def read_cells(matrix: Matrix, ended: bool) -> Said:
@@ -212,7 +216,10 @@ def read_cells(matrix: Matrix, ended: bool) -> Said:
     width = len(matrix.header.devices) if matrix.header else max(len(row.cells) for row in matrix.rows)
     width = max(width, max(names, default=-1) + 1)
     said = Said(columns=tuple(names[position] for position in sorted(names)), unnamed=width - len(names))
+    said.misnamed = matrix.header is not None and any(names.get(at) != name for at, name in enumerate(matrix.header.devices))
     at = {name: position for position, name in names.items()}
+    columns = [names.get(position) for position in range(width)]
+    alone: dict[str, frozenset[str]] = {}
     for row in matrix.rows:
         last = row is matrix.rows[-1]
         if not _fits(row, at, width):
@@ -220,11 +227,12 @@ def read_cells(matrix: Matrix, ended: bool) -> Said:
             continue
         if len(row.cells) < width:
             said.short.append(row.label)
-        for position in range(_certain(row, width, last, ended)):
-            column = names.get(position)
-            word = row.cells[position].word
-            if column and word and column != row.label:
-                said.cells.setdefault((row.label, column), set()).add(word)
+        for column, cell in zip(columns, row.cells[: _certain(row, width, last, ended)], strict=False):
+            if column and cell.word and column != row.label:
+                one = alone.setdefault(cell.word, frozenset([cell.word]))
+                before = said.cells.setdefault((row.label, column), one)
+                if before is not one:
+                    said.cells[row.label, column] = before | one
     return said
 
 

@@ -15,7 +15,7 @@ from workbench.topology.settled import Settled, lost, numa_warnings, settle
 from workbench.topology.topology import Pair, Topology, connect
 
 MOST_GPUS = 1024
-_NAMED = re.compile(r"\bGPU\s+(\d{1,4}(?:,\s?\d{1,4}){0,1024}):\s+(.{2,80}?)\s*(?:\(UUID:\s*(GPU-[0-9a-fA-F-]{4,64})\))?\s*$")
+_NAMED = re.compile(r"\bGPU\s+(\d{1,4}(?:,\s?\d{1,4}){0,1024}):\s+(.{2,80}?)\s*(?:\(UUID:\s*(GPU-[0-9a-fA-F-]{1,64})\))?\s*$")
 _MAKERS = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|RTX", re.I)
 _LEGEND = re.compile(r"(?<![A-Za-z0-9_])(NIC\d{1,4}):\s+([A-Za-z]\w{1,40})\s*$")
 _MIG = re.compile(r"\bMIG\s.{1,40}Device\s+\d+:\s+\(UUID:")
@@ -64,16 +64,17 @@ def _topology(matrix: Matrix, page: Page, name: str, beside: Beside) -> Topology
     at_end = matrix.rows[-1].line == page.last
     said = read_cells(matrix, page.ended or not at_end)
     labels = _gpu_labels(said.columns)
-    read, cut = _affinities(matrix, said, at_end, page.ended)
+    read, cut = _affinities(matrix, said, page, at_end)
     gpus = tuple(_gpu(int(label[3:]), read.get(label, Affinity()), beside) for label in labels)
     nics = tuple(NIC(label, device=beside.devices.get(label, _own_name(label))) for label in said.columns if not is_gpu(label))
     settled = settle(said.cells, is_class)
     missing = lost(said, settled, {row.label for row in matrix.rows}, labels)
     if cut:
         missing += (f"{matrix.rows[-1].label}: its row is cut off behind the links",)
+    no_header = () if matrix.header else ("there is no header: columns are named by the X of the rows",)
     mig = ("some GPUs are cut into MIG slices, which the matrix does not list",) if beside.mig else ()
     links, nic_links = _links(gpus, nics, settled, beside)
-    return Topology(name, gpus, links, nics, nic_links, not missing, (*missing, *numa_warnings(gpus), *mig))
+    return Topology(name, gpus, links, nics, nic_links, not missing, (*missing, *no_header, *numa_warnings(gpus), *mig))
 
 
 def _gpu_labels(columns: Iterable[str]) -> list[str]:
@@ -83,14 +84,16 @@ def _gpu_labels(columns: Iterable[str]) -> list[str]:
     return sorted(labels, key=lambda label: int(label[3:]))
 
 
-def _affinities(matrix: Matrix, said: Said, at_end: bool, ended: bool) -> tuple[dict[str, Affinity], bool]:
+def _affinities(matrix: Matrix, said: Said, page: Page, at_end: bool) -> tuple[dict[str, Affinity], bool]:
     """GPU -> what its row says behind the cells, of rows that reach so far; and whether the last row's is cut off."""
     first = {row.label: row for row in reversed(matrix.rows)}
     rows = tuple(row for row in matrix.rows if is_gpu(row.label) and first[row.label] is row and len(row.cells) >= len(said.columns))
     columns = matrix.header.affinities if matrix.header else None
+    if columns and "NUMA ID" in page.text:
+        columns |= {"gpu numa"}  # also where the header is broken into two lines
     last = at_end and bool(rows) and rows[-1] is matrix.rows[-1]
-    read = read_affinities(rows, columns, last and not ended, sum(map(is_gpu, said.columns)))
-    cut = last and is_cut(read, columns, ended)
+    read = read_affinities(rows, columns, sum(map(is_gpu, said.columns)), last, page.ended)
+    cut = last and is_cut(read, columns, page.ended)
     return {row.label: Affinity() if cut and row is rows[-1] else found for row, found in zip(rows, read, strict=True)}, cut
 
 

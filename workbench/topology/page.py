@@ -10,6 +10,8 @@ _ESCAPES = re.compile(
 )
 _BLANKS = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _INVISIBLE = re.compile("[\ufeff\u200b-\u200f\u2060\x00\x08\x1b]")
+_CLOSING = "|\u2502\"'`\\ "
+_CLOSING_ENDS = tuple(_CLOSING.strip())
 _NEWLINES = re.compile(r"\r+\n?|[\x0b\x0c\x85\u2028\u2029]")
 
 
@@ -22,8 +24,8 @@ class Page:
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
-        """The lines; the cells of a Markdown table as after tabs."""
-        return tuple(_from_markdown(line) if line.count("|") >= 3 else line for line in self.text.split("\n"))
+        """The lines, without bars and quotes at their ends; the cells of a Markdown table as after tabs."""
+        return tuple(_bare(line) for line in self.text.split("\n"))
 
     @cached_property
     def last(self) -> int:
@@ -40,6 +42,9 @@ def clean(text: str) -> Page:
     return Page(text, not text or text[-1].isspace())
 
 
-def _from_markdown(line: str) -> str:
-    """ "| GPU0 | X | NV12 |" with tabs for bars. A bar at the end closes the last cell."""
-    return re.sub(r" *\| *", "\t", line.strip().strip("|"))
+def _bare(line: str) -> str:
+    """ "| GPU0 | X | NV12 |" with tabs for bars; and any line without what closes it."""
+    if line.count("|") >= 3:
+        return re.sub(r" *\| *", "\t", line.strip().strip("|"))
+    closed = line.rstrip()
+    return closed.rstrip(_CLOSING) if closed.endswith(_CLOSING_ENDS) else line

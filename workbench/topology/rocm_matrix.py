@@ -1,9 +1,10 @@
 """``rocm-smi --showtopo`` and ``amd-smi topology`` as a topology.
 
 Both print one matrix a property, each under its title: weights, hops, link types, access. Link types are XGMI or PCIE. PCIE does not say
-which way: with 2 hops both GPUs are at one CPU (NODE), with 3 at two (SYS), as AMD's guide says
-(https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/system-optimization/mi200.html); without hops the NUMA nodes tell; without
-these it is taken as SYS, the slowest, with a warning. rocm-smi names rows GPU0, amd-smi by PCI bus; GPUs are numbered in that order.
+which way: with 2 hops both GPUs are at one CPU and copies go through it (PHB), with 3 at two (SYS), as AMD's guide says
+(https://instinct.docs.amd.com/projects/amdgpu-docs/en/latest/system-optimization/mi200.html). Without hops the NUMA nodes tell; without
+these it is taken as SYS, the slowest, with a warning.
+rocm-smi names rows GPU0, amd-smi by PCI bus; GPUs are numbered in that order.
 """
 
 import re
@@ -22,16 +23,17 @@ MOST_SECTIONS = 500
 SAME_CPU_HOPS = 2  # more are over two CPUs
 
 _TITLES = {
-    "types": re.compile(r"Link Type between|LINK TYPE TABLE"),
-    "hops": re.compile(r"Hops between|HOPS TABLE"),
-    "access": re.compile(r"Link accessible|(?<!\w)ACCESS TABLE"),
+    "types": re.compile(r"Link\s+Type\s+between|LINK TYPE TABLE"),
+    "hops": re.compile(r"Hops\s+between|HOPS TABLE"),
+    "access": re.compile(r"Link\s+accessible|(?<!\w)ACCESS TABLE"),
     "other": re.compile(r"={3,}|\b[A-Z-]+ TABLE:|Legend:"),
 }
-_MARKS = ("between two GPUs", "ROCm System Management", "(Topology) Numa", "LINK TYPE TABLE", "XGMI")
+_SIGN = re.compile(r"between\s+two\s+GPUs|ROCm\s+System\s+Management|\(Topology\)\s+Numa|LINK TYPE TABLE|XGMI")
+_WORD = re.compile(r"\d{1,9}(?:-\d{1,9})?\Z|XGMI|PCIE|N/A|SELF|X+\Z|True|False|ENABLED|DISABLED")
 _LABEL = r"GPU\d{1,4}(?!\d)|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d"
 _DEVICE = re.compile(rf"(?:{_LABEL})\Z")
 _FIRST = re.compile(rf"(?<![\w.])(?:{_LABEL})(?=\s|\Z)")
-_NUMA = re.compile(r"GPU\s?\[?(\d{1,4})\]?\s*:\s*\(Topology\) Numa (Node|Affinity):\s*(-?\d{1,4})(?!\d)")
+_NUMA = re.compile(r"GPU\s?\[?(\d{1,4})\]?\s*:\s*\(Topology\)\s+Numa\s+(Node|Affinity):\s*(-?\d{1,4})(?!\d)")
 
 
 _NUMA_TITLE = "Numa Nodes"
@@ -60,7 +62,7 @@ class Section:
 
 def is_rocm(page: Page) -> bool:
     """Whether AMD's tools wrote a part of it."""
-    return any(mark in page.text for mark in _MARKS)
+    return bool(_SIGN.search(page.text))
 
 
 def read_rocm(page: Page, name: str) -> Topology:
@@ -73,7 +75,7 @@ def read_rocm(page: Page, name: str) -> Topology:
     if len({(section.columns, tuple(section.rows)) for section in types}) > 1:
         fix = 'parse each by itself, then Topology.join({"node1": ..., "node2": ...}, gb_per_s=...)'
         raise ConfigError(ASKED, f"the text has {len(types)} matrices of link types that differ, of several machines perhaps", fix)
-    return _topology(page, name, types[0], {section.title: section for section in reversed(sections)})
+    return _topology(page, name, types[0], {section.title: section for section in reversed(sections) if section.rows})
 
 
 def _sections(page: Page) -> list[Section]:
@@ -96,6 +98,8 @@ def _read_line(found: list[Section], title: str, words: list[str], number: int) 
         raise ConfigError(ASKED, f"the matrix has over {MOST_GPUS} GPUs, or the text many matrices", "give the matrices of one machine")
     if all(_DEVICE.match(word) for word in words):
         found.append(Section(title, tuple(words)))
+        return
+    if not _WORD.match(words[1]):
         return
     if not found:
         found.append(Section(title, ()))
@@ -121,7 +125,7 @@ def _read(section: Section, page: Page) -> Said:
             certain = len(columns) - 1
         for column, word in zip(columns[:certain], words, strict=False):
             if column != label:
-                said.cells.setdefault((label, column), set()).add(word)
+                said.cells[label, column] = said.cells.get((label, column), frozenset()) | {word}
     return said
 
 
@@ -162,11 +166,12 @@ def _class(word: str, hops: str | None, a: GPU, b: GPU) -> str | None:
     """The class of a link; None for a PCIE of which nothing more is known."""
     if word == "XGMI":
         return word
+    apart = a.numa is not None and b.numa is not None and a.numa != b.numa
     if hops is not None:
-        return "NODE" if int(hops[:4]) <= SAME_CPU_HOPS else "SYS"
+        return "SYS" if apart or int(hops[:4]) > SAME_CPU_HOPS else "PHB"
     if a.numa is None or b.numa is None:
         return None
-    return "NODE" if a.numa == b.numa else "SYS"
+    return "SYS" if apart else "PHB"
 
 
 def _numa(page: Page) -> dict[int, int | None]:

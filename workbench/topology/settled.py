@@ -20,19 +20,20 @@ class Settled:
     unknown: dict[Pair, str] = field(default_factory=dict)
 
 
-def settle(cells: Mapping[Pair, set[str]], known: Callable[[str], bool]) -> Settled:
+def settle(cells: Mapping[Pair, frozenset[str]], known: Callable[[str], bool]) -> Settled:
     """Bring the two cells of each pair together. ``known``: whether a word is a class. One cell is enough where the other is missing."""
     settled = Settled()
-    for a, b in cells:
-        if (b, a) in cells and (b, a) < (a, b):
+    for (a, b), words in cells.items():
+        other = cells.get((b, a))
+        if other and (b, a) < (a, b):
             continue  # seen from the other side
-        words = sorted(cells[a, b] | cells.get((b, a), set()))
-        if len(words) > 1:
-            settled.contradictions[a, b] = " or ".join(words[:MOST_NAMED])
-        elif known(words[0]):
-            settled.words[a, b] = words[0]
+        both = sorted(words | other if other else words)
+        if len(both) > 1:
+            settled.contradictions[a, b] = " or ".join(both[:MOST_NAMED])
+        elif known(both[0]):
+            settled.words[a, b] = both[0]
         else:
-            settled.unknown[a, b] = words[0]
+            settled.unknown[a, b] = both[0]
     return settled
 
 
@@ -47,6 +48,7 @@ def lost(said: Said, settled: Settled, rows: set[str], gpus: list[str]) -> tuple
         (absent, f"{_names(absent)}: row{'s' * (len(absent) > 1)} missing"),
         (said.short, f"{_names(said.short)}: row cut off"),
         (said.unfit, f"{_names(said.unfit)}: the row does not fit the header and is left out"),
+        (said.misnamed, "the header does not fit the rows: columns are named by the X of the rows"),
         (said.unnamed, f"{said.unnamed} columns have no name"),
         (pairs, f"links {_pairs(pairs, gpus)} are not known"),
         (between, "the two rows of a pair differ, its link is left out: " + _words(between)),

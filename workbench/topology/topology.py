@@ -200,12 +200,16 @@ class Topology:
 
 def connect(gpus: Iterable[GPU], names: Mapping[Pair, str], p2p: Mapping[Pair, bool] | None = None) -> tuple[Link, ...]:
     """Links with their estimates. ``names``: (id, id) -> class, either way round; ``p2p``: likewise, whether peers may read each other."""
-    found = []
-    for a, b in combinations(gpus, 2):
-        pair = (a.id, b.id) if (a.id, b.id) in names else (b.id, a.id)
-        if pair in names:
-            allowed = (p2p or {}).get((a.id, b.id), (p2p or {}).get((b.id, a.id)))
-            found.append(Link(a.id, b.id, names[pair], *estimate(names[pair], a, b), p2p=allowed))
+    allowed, found = p2p or {}, []
+    estimates: dict[tuple[str, str | None, str | None], tuple[float | None, str]] = {}  # a machine has few kinds of links
+    for (a, id_a), (b, id_b) in combinations([(gpu, gpu.id) for gpu in gpus], 2):
+        name = names.get((id_a, id_b)) or names.get((id_b, id_a))
+        if name is None:
+            continue
+        kind = (name, a.name, b.name)
+        if kind not in estimates:
+            estimates[kind] = estimate(name, a, b)
+        found.append(Link(id_a, id_b, name, *estimates[kind], p2p=allowed.get((id_a, id_b), allowed.get((id_b, id_a)))))
     return tuple(found)
 
 
