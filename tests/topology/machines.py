@@ -39,7 +39,7 @@ def hostile() -> Topology:
 
 def odd_pairs() -> Topology:
     """Bridges that cross: 0 with 2, 1 with 3; one GPU of another type, alone."""
-    gpus = [GPU(index, name="RTX A6000", memory_gib=48.0, numa=index % 2) for index in range(4)] + [GPU(4, name="GT 1030", memory_gib=2.0)]
+    gpus = [GPU(index, name="RTX A6000", memory_gib=48.0) for index in range(4)] + [GPU(4, name="GT 1030", memory_gib=2.0)]
     names = {(a.id, b.id): "NV4" if b.index - a.index == 2 and b.index < 4 else "SYS" for a, b in combinations(gpus, 2)}
     return Topology("odd pairs", tuple(gpus), connect(gpus, names))
 

@@ -50,11 +50,12 @@ def test_save_writes_as_the_suffix_says(tmp_path: Path, name: str, begin: bytes)
 @pytest.mark.parametrize(
     ("name", "theme", "message"),
     [
-        ("machine.jpg", None, "end the name with .svg or .png"),
+        ("machine.jpg", None, "end the name with"),
         ("machine", None, "no suffix"),
         ("no/such/folder.svg", None, "can't be written"),
-    ]
-    + [("machine.png", "auto", "the themes are light, dark"), ("machine.svg", HOSTILE, "the themes are light")],
+        ("machine.png", "auto", "the themes are light, dark"),
+        ("machine.svg", HOSTILE, "the themes are light"),
+    ],
 )
 def test_save_says_what_is_wrong(tmp_path: Path, name: str, theme: str | None, message: str) -> None:
     with pytest.raises(ConfigError, match=message):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from workbench.topology.drawing_grid import Row, Slot, is_even
+from workbench.topology.drawing_grid import Row, Slot, is_even, pairs
 from workbench.topology.links import Link, LinkKind
 from workbench.topology.scene import Arc, Item, Line, Rect, Text, fit
 from workbench.topology.topology import Topology
@@ -22,15 +22,18 @@ def fabric(topology: Topology, row: Row, members: Sequence[tuple[str, ...]], y: 
     even = [(island, part) for island, part in parts if part and is_even(topology, island)]
     uneven = [part for island, part in parts if len(part) > 1 and not is_even(topology, island)]
     items: list[Item] = []
+    stubs: list[Item] = []
     depth = 0.0
     for (island, part), track in zip(even, tracks([_reach(row, part) for _, part in even]), strict=True):
-        items += _band(topology, row, island, part, y + 16 + track * TRACK, y)
+        top = y + 16 + track * TRACK
+        stubs += [Line(slot.middle, y, slot.middle, top, "wire", _STUB) for slot in row.slots if slot.gpu.id in part]
+        items += _band(topology, row, island, part, top)
         depth = max(depth, 16 + track * TRACK + BAND)
     for part in uneven:
         drawn = mesh(topology, row, part, y)
         items += drawn
         depth = max([depth, *(arc.depth + arc.width for arc in drawn)])
-    return items, depth + 8 if depth else 0.0
+    return [*stubs, *items], depth + 8 if depth else 0.0
 
 
 def tracks(spans: Sequence[tuple[float, float]]) -> list[int]:
@@ -50,14 +53,12 @@ def _reach(row: Row, part: Sequence[str]) -> tuple[float, float]:
     return (ends[0].x, ends[1].right) if ends else (0.0, 0.0)
 
 
-def _band(topology: Topology, row: Row, island: Sequence[str], part: Sequence[str], y: float, top: float) -> Iterator[Item]:
+def _band(topology: Topology, row: Row, island: Sequence[str], part: Sequence[str], y: float) -> Iterator[Item]:
     begin, end = _reach(row, part)
-    for slot in row.slots:
-        if slot.gpu.id in part:
-            yield Line(slot.middle, top, slot.middle, y, "wire", _STUB)
     links = [link for a, b in combinations(island, 2) if (link := topology.link(a, b))]
     options = _words(links, len(island), len(part))
-    yield Rect(begin, y, end - begin, BAND, "band", "wire", 4, hint=f"{options[0]} ({links[0].source})")
+    unknown = len(links) < pairs(island)
+    yield Rect(begin, y, end - begin, BAND, "band", "wire", 4, dashed=unknown, hint=f"{options[0]} ({links[0].source})")
     yield Text((begin + end) / 2, y + 14, fit(options, end - begin - 10, 10.5), 10.5, anchor="middle")
 
 
@@ -70,6 +71,8 @@ def _words(links: Sequence[Link], count: int, here: int) -> tuple[str, ...]:
         how = "NVLink"
     else:
         how = "NVSwitch, all to all" if link.lanes * (count - 1) > PORTS else "NVLink, all to all"
+    missing = count * (count - 1) // 2 - len(links)
+    how += f" but for {missing} pairs not known" if missing else ""
     more = f" with {count - here} more" if count > here else ""
     speeds = [one.gb_per_s for one in links if one.gb_per_s is not None]
     speed = f" · about {min(speeds):.0f} GB/s" if speeds else ""

@@ -111,13 +111,15 @@ def islands(topology: Topology, node: str) -> Iterator[tuple[str, ...]]:
 
 
 def is_even(topology: Topology, members: Sequence[str]) -> bool:
-    """Whether all members are linked with one another over the same number of links."""
-    if not topology.is_clique(members):
-        return False
-    first = members[0]
-    names = {link.name for id in members[1:] if (link := topology.link(first, id))}
+    """Whether all members are linked with one another over the same number of links, as far as the source said it of most pairs."""
     inside = set(members)
-    return len(names) == 1 and all(link.name in names for link in topology.links if link.a in inside and link.b in inside)
+    links = [link for link in topology.links if link.a in inside and link.b in inside]
+    return len({link.name for link in links}) == 1 and 2 * len(links) >= pairs(members)
+
+
+def pairs(members: Sequence[str]) -> int:
+    """How many pairs there are among some devices."""
+    return len(members) * (len(members) - 1) // 2
 
 
 def place(groups: Groups, x: float, width: float, sizes: Sizes) -> tuple[Row, ...]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from workbench.topology.casting import Casting
 from workbench.topology.devices import GPU
 from workbench.topology.drawing_fabric import fabric, width_of
-from workbench.topology.drawing_grid import LANE, Area, Row, Sizes, is_even, islands
+from workbench.topology.drawing_grid import LANE, Area, Row, Sizes, is_even, islands, pairs
 from workbench.topology.drawing_pcie import Near, draw_pcie, nearest, pcie, pcie_height
 from workbench.topology.drawing_tile import bars, memory, tile
 from workbench.topology.links import Link, LinkKind
@@ -189,13 +189,13 @@ def _far(node: Node) -> str:
 def _denied(node: Node) -> str:
     said = [link for link in node.links if link.p2p is not None]
     denied = [link for link in said if link.p2p is False]
-    pairs = "no two GPUs may" if len(denied) == len(node.links) else f"{len(denied)} of {len(node.links)} pairs may not"
-    return f"Peer to peer: {pairs} read each other's memory" if denied else ""
+    who = "no two GPUs may" if len(denied) == len(node.links) else f"{len(denied)} of {len(node.links)} pairs may not"
+    return f"Peer to peer: {who} read each other's memory" if denied else ""
 
 
 def _unknown(node: Node) -> str:
-    pairs = len(node.gpus) * (len(node.gpus) - 1) // 2
-    missing = pairs - len(node.links)
+    total = pairs([gpu.id for gpu in node.gpus])
+    missing = total - len(node.links)
     if node.topology.is_cpu or not missing:
         return ""
-    return "? What lies between the GPUs is not known" if missing == pairs else f"? {missing} of {pairs} links between GPUs are not known"
+    return "? What lies between the GPUs is not known" if missing == total else f"? {missing} of {total} links between GPUs are not known"

@@ -54,7 +54,7 @@ def tile_words(gpu: GPU) -> tuple[str, ...]:
     if gpu.kind == "cpu":
         return ("stands for a GPU", "")
     if gpu.name is None and gpu.memory_gib is None:
-        return ("type and memory ?", "? GiB")
+        return ("?",)
     return f"{gpu_name(gpu)} · {memory(gpu)}", *([memory(gpu)] if gpu.memory_gib is not None else [gpu_name(gpu), "? GiB"])
 
 

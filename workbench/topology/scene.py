@@ -5,15 +5,26 @@ from a few classes of letters, after DejaVu Sans, which is wider than most; so w
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 Anchor = Literal["start", "middle", "end"]
 # Widths of letters in ems, for DejaVu Sans; all others are as wide as a digit, those beyond Latin as wide as high.
 _CLASSES = (("ijl'|", 0.28), ("ft.,:;()[]I /!-r\\", 0.4), ("mW@%M", 0.98), ("wGOQDCNHUAXTKY#+=<>~_", 0.8))
-_WIDTHS = {letter: width for letters, width in _CLASSES for letter in letters}
 _DIGIT, _BOLD, _NARROWEST = 0.64, 1.13, 0.28
+
+
+class _Widths(dict[str, float]):
+    """Letter -> ems."""
+
+    def __missing__(self, letter: str) -> float:
+        return _DIGIT if ord(letter) < 0x1100 else 1.0
+
+
+_WIDTHS = _Widths({letter: width for letters, width in _CLASSES for letter in letters})
 
 
 @dataclass(frozen=True)
@@ -118,8 +129,7 @@ def printable(text: str) -> str:
 
 def text_width(text: str, size: float, bold: bool = False) -> float:
     """About how wide a line is, in pixels."""
-    ems = sum(_WIDTHS.get(letter, _DIGIT if ord(letter) < 0x1100 else 1.0) for letter in text)
-    return ems * size * (_BOLD if bold else 1.0)
+    return sum(map(_WIDTHS.__getitem__, text)) * size * (_BOLD if bold else 1.0)
 
 
 def fit(options: Sequence[str], width: float, size: float, bold: bool = False) -> str:
@@ -131,9 +141,8 @@ def cut(text: str, width: float, size: float, bold: bool = False) -> str:
     """``text``, or its beginning with "…" where it is wider than ``width``."""
     if text_width(text, size, bold) <= width:
         return text
-    end = min(len(text), int(width / (_NARROWEST * size)) + 1)
-    while end and text_width(text[:end].rstrip() + "…", size, bold) > width:
-        end -= 1
+    room = width / size / (_BOLD if bold else 1.0) - _WIDTHS["…"]
+    end = bisect_right(list(accumulate(map(_WIDTHS.__getitem__, text))), room + 1e-9)
     return text[:end].rstrip() + "…" if end else ""
 
 
