@@ -89,9 +89,11 @@ def mesh(topology: Topology, row: Row, part: Sequence[str], y: float) -> list[Ar
         ends[link.a].append(link)
         ends[link.b].append(link)
     ports = {(id, link): x for id in part for link, x in _ports(id, ends[id], row.slots[order[id]], order)}
-    widest = max((abs(order[link.a] - order[link.b]) for link in links), default=1)
-    names = sorted({link.lanes for link in links})
-    return [_bow(link, ports, abs(order[link.a] - order[link.b]), widest, names, y) for link in sorted(links, key=lambda one: -one.lanes)]
+    spans = {link: abs(order[link.a] - order[link.b]) for link in links}
+    step = (FARTHEST - NEAREST) / max(3, max(spans.values(), default=1) - 1)
+    lanes = sorted({link.lanes for link in links})
+    thick_first = sorted(links, key=lambda one: -one.lanes)
+    return [_bow(link, ports, y, NEAREST + step * (spans[link] - 1), width_of(link.lanes, lanes)) for link in thick_first]
 
 
 def _ports(id: str, links: Sequence[Link], slot: Slot, order: dict[str, int]) -> Iterator[tuple[Link, float]]:
@@ -108,11 +110,10 @@ def _ports(id: str, links: Sequence[Link], slot: Slot, order: dict[str, int]) ->
         yield link, first + at * step
 
 
-def _bow(link: Link, ports: dict[tuple[str, Link], float], span: int, widest: int, lanes: list[int], y: float) -> Arc:
-    depth = NEAREST + (FARTHEST - NEAREST) * (span - 1) / max(3, widest - 1)
+def _bow(link: Link, ports: dict[tuple[str, Link], float], y: float, depth: float, width: float) -> Arc:
     speed = f", about {link.gb_per_s:g} GB/s ({link.source})" if link.gb_per_s is not None else ""
     hint = f"{link.a} - {link.b}: {link.name}{speed}"
-    return Arc(ports[(link.a, link)], ports[(link.b, link)], y, depth, "wire", width_of(link.lanes, lanes), hint)
+    return Arc(ports[(link.a, link)], ports[(link.b, link)], y, depth, "wire", width, hint)
 
 
 def width_of(lanes: int, all_lanes: Sequence[int]) -> float:
