@@ -127,6 +127,6 @@ def test_known_names_are_no_slips_of_one_another() -> None:
 def test_a_large_environment_takes_no_time() -> None:
     environment = {f"SERVICE_{number}_PORT_8080_TCP_ADDR": "10.0.0.1" for number in range(300)}
     advice({})
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert advice(environment) == ()
-    assert time.perf_counter() - begin < 0.1
+    assert time.process_time() - begin < 0.1
