@@ -22,7 +22,7 @@ from workbench.mapping.devices import MOST, in_order, list_devices, node_of, num
         ("0,1", ("0", "1"), "0-1"),
         ("0,0-1", ("0", "0", "1"), "0,0-1"),  # a check tells that a device is named twice
         ("node1:0-1", ("node1:0", "node1:1"), "node1:0-1"),
-        ("node1:0,2", ("node1:0", "node1:2"), "node1:0,node1:2"),
+        ("node1:0,2", ("node1:0", "node1:2"), "node1:0,2"),
         ("node1:0-1,node2:0-1", ("node1:0", "node1:1", "node2:0", "node2:1"), "node1:0-1,node2:0-1"),
         ("b:0,a:0,b:1", ("b:0", "b:1", "a:0"), "b:0-1,a:0"),
         ("0,node1:1,2", ("0", "node1:1", "node1:2"), "0,node1:1-2"),

@@ -83,13 +83,15 @@ def number_of(device: str) -> int:
 
 
 def spans(devices: tuple[str, ...]) -> str:
-    """("0", "1", "2", "5") as "0-2,5"; ("node1:0", "node1:1") as "node1:0-1"."""
+    """("0", "1", "2", "5") as "0-2,5"; ("node1:0", "node1:1", "node1:4") as "node1:0-1,4": a node's name holds for what follows."""
     if devices == ("cpu",):
         return "cpu"
     parts = []
     for node, members in groupby(devices, node_of):
+        head = f"{node}:" if node else ""
         for _, run in groupby(enumerate(map(number_of, members)), lambda pair: pair[1] - pair[0]):
             numbers = [number for _, number in run]
             text = f"{numbers[0]}-{numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
-            parts.append(f"{node}:{text}" if node else text)
+            parts.append(head + text)
+            head = ""
     return ",".join(parts)
