@@ -48,7 +48,8 @@ def read_affinities(rows: tuple[Row, ...], columns: frozenset[str] | None, gpus:
     ``ended``: False where it may have broken off inside its last word.
     """
     split = [_exact(row) for row in rows]
-    cells = [tuple(exact if exact is not None else row.tail.split()) for exact, row in zip(split, rows, strict=True)]
+    most = 4 if columns is None or "gpu numa" in columns else 2
+    cells = [_shifted(exact, most) if exact is not None else tuple(row.tail.split()) for exact, row in zip(split, rows, strict=True)]
     guess = frozenset(["cpu", "numa", "gpu numa"][: max(1, max((len(row) for row in cells), default=0))])
     table = _Table(tuple(cells), tuple(exact is not None for exact in split), guess if columns is None else columns, gpus, at_end, ended)
     return tuple(_affinity(table, number) for number in range(len(rows)))
@@ -70,6 +71,11 @@ def _exact(row: Row) -> list[str] | None:
         cells = [word for piece in rest for word in piece.split() or [""]]
         return first.split() + cells if first.strip() else cells
     return None if "\t" in row.text else _by_stops(row)
+
+
+def _shifted(cells: list[str], most: int) -> tuple[str, ...]:
+    """Without the empty cell that a tab too many makes before the first."""
+    return tuple(cells[1:] if len(cells) > most and not cells[0] else cells)
 
 
 def _by_stops(row: Row) -> list[str] | None:
@@ -113,7 +119,7 @@ def _numa_cell(table: _Table, number: int, last: bool) -> str:
         return ""
     collapsed = all(cells) and len(cells) < 4 and "gpu numa" in table.columns
     if table.exact[number] and not collapsed:
-        return _numa_of_exact(cells, table.columns)
+        return _numa_of_exact(cells)
     if len(cells) == 3 or (len(cells) == 2 and "gpu numa" not in table.columns):
         return cells[1]
     # The tool writes N/A under GPU NUMA ID, so that a number and N/A are NUMA node and ID of a row without CPUs.
@@ -122,10 +128,7 @@ def _numa_cell(table: _Table, number: int, last: bool) -> str:
     return ""
 
 
-def _numa_of_exact(cells: tuple[str, ...], columns: frozenset[str]) -> str:
-    most = 4 if "gpu numa" in columns else 2
-    if len(cells) > most and not cells[0]:  # a tab too many behind the cells
-        cells = cells[1:]
+def _numa_of_exact(cells: tuple[str, ...]) -> str:
     if len(cells) < 2:
         return ""
     if not cells[0] and not cells[1].isdecimal() and not (len(cells) == 4 and not cells[2]):

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 SELF = "X"
 P2P = {"OK": True, "CNS": False, "GNS": False, "TNS": False, "NS": False, "DR": False, "U": None}  # the legend of `topo -p2p`
+MOST_CELLS = 4096
 MOST_LANES, MOST_LANES_GLUED = 36, 18  # a GPU has at most 18 NVLinks today; what stands apart may have more tomorrow
 
 _CLASSES = r"NV\d+|PIX|PXB|PHB|NODE|SYS|SOC|C2C"
@@ -54,7 +55,7 @@ def scan(text: str, start: int, expected: int | None) -> tuple[Cell, ...]:
     """
     cells: list[Cell] = []
     position = start
-    while found := _CELL.match(text, position):
+    while len(cells) < MOST_CELLS and (found := _CELL.match(text, position)):
         word = found[1]
         inside = expected is not None and len(cells) < expected
         if not (inside or is_class(word) or word == SELF):

@@ -20,7 +20,7 @@ _COMMAND = re.compile(r"topo\s+(-\S+(?:\s+\w+)?)")
 _OTHER_MATRICES = re.compile(r"-mp|-p2p\s+[anp]")  # PCIe under the NVLinks; atomics, NVLinks, properties
 
 ASKED = "Topology.parse(text)"
-MOST_MATRICES, MOST_ROWS = 64, 4096
+MOST_GPUS, MOST_MATRICES, MOST_ROWS = 256, 64, 4096  # the largest machines have 72 GPUs
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Row:
         """What follows the cells."""
         return self.text[self.cells[-1].end :]
 
-    @property
+    @cached_property
     def diagonal(self) -> int | None:
         """Where its own X stands; None where there is not exactly one."""
         found = [position for position, cell in enumerate(self.cells) if cell.word == SELF]
@@ -93,8 +93,10 @@ class Matrix:
 
 
 def is_gpu(name: str) -> bool:
-    """Whether a column or row is a GPU's: "GPU12"."""
-    return name.startswith("GPU") and name[3:].isdecimal() and len(name) <= 7
+    """Whether a column or row is a GPU's: "GPU12", not "GPU012"."""
+    number = name[3:]
+    plain = number.isascii() and number.isdecimal() and len(number) <= 4 and (number[0] != "0" or number == "0")
+    return plain and name.startswith("GPU")
 
 
 def find_matrices(page: Page) -> list[Matrix]:
@@ -111,9 +113,18 @@ def find_matrices(page: Page) -> list[Matrix]:
             command = "" if _open(found, Matrix(header, command)) else command
         else:
             _add(found, line, number)
-        if len(found) > MOST_MATRICES or (found and len(found[-1].rows) > MOST_ROWS):
-            raise ConfigError(ASKED, f"the text has over {MOST_MATRICES} matrices, or one of over {MOST_ROWS} rows", "give one machine's")
+        if found:
+            _check_size(found)
     return [matrix for matrix in found if matrix.rows]
+
+
+def _check_size(found: list[Matrix]) -> None:
+    last = found[-1]
+    if len(found) > MOST_MATRICES or len(last.rows) > MOST_ROWS:
+        raise ConfigError(ASKED, f"the text has over {MOST_MATRICES} matrices, or one of over {MOST_ROWS} rows", "give one machine's")
+    gpus = sum(map(is_gpu, last.header.devices)) if last.header and len(last.rows) == 1 else 0
+    if gpus > MOST_GPUS:
+        raise ConfigError(ASKED, f"the matrix has {gpus} GPUs", f"give the matrix of one machine, of {MOST_GPUS} GPUs at most")
 
 
 def _open(found: list[Matrix], matrix: Matrix) -> bool:

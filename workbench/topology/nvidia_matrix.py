@@ -14,8 +14,7 @@ from workbench.topology.page import Page
 from workbench.topology.settled import Settled, lost, numa_warnings, settle
 from workbench.topology.topology import Pair, Topology, connect
 
-MOST_GPUS = 1024
-_NAMED = re.compile(r"\bGPU\s+(\d{1,4}(?:,\s?\d{1,4}){0,1024}):\s+(.{2,80}?)\s*(?:\(UUID:\s*(GPU-[0-9a-fA-F-]{1,64})\))?\s*$")
+_NAMED = re.compile(r"\bGPU\s+(\d{1,4}(?:,\s?\d{1,4}){0,256}):\s+(.{2,80}?)\s*(?:\(UUID:\s*(GPU-[0-9a-fA-F-]{1,64})\))?\s*$")
 _MAKERS = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|RTX", re.I)
 _LEGEND = re.compile(r"(?<![A-Za-z0-9_])(NIC\d{1,4}):\s+([A-Za-z]\w{1,40})\s*$")
 _MIG = re.compile(r"\bMIG\s.{1,40}Device\s+\d+:\s+\(UUID:")
@@ -78,10 +77,7 @@ def _topology(matrix: Matrix, page: Page, name: str, beside: Beside) -> Topology
 
 
 def _gpu_labels(columns: Iterable[str]) -> list[str]:
-    labels = [column for column in columns if is_gpu(column)]
-    if len(labels) > MOST_GPUS:
-        raise ConfigError(ASKED, f"the matrix has {len(labels)} GPUs", f"give the matrix of one machine, of {MOST_GPUS} GPUs at most")
-    return sorted(labels, key=lambda label: int(label[3:]))
+    return sorted(filter(is_gpu, columns), key=lambda label: int(label[3:]))
 
 
 def _affinities(matrix: Matrix, said: Said, page: Page, at_end: bool) -> tuple[dict[str, Affinity], bool]:

@@ -35,7 +35,7 @@ def parse(text: str, name: str = "parsed") -> Topology:
     """The machine of ``text``. What is cut off or contradicts itself is left out, and ``warnings`` say it; then ``complete`` is False.
 
     GPUs keep the numbers of the matrix. NUMA: a number, several ("0-1"), or None. Raises ConfigError with the reason where
-    ``text`` is no topology, has those of two machines, more than 1024 GPUs, or over 4 million characters.
+    ``text`` is no topology, has those of two machines, more than 256 GPUs, or over 4 million characters.
     """
     check_kind("text", text, str, "what nvidia-smi topo -m printed")
     if len(text) > MOST_CHARACTERS:

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from workbench.errors import ConfigError
 from workbench.topology.devices import GPU
-from workbench.topology.matrix import ASKED, Said
-from workbench.topology.nvidia_matrix import MOST_GPUS
+from workbench.topology.matrix import ASKED, MOST_GPUS, Said
 from workbench.topology.page import Page
 from workbench.topology.settled import lost, numa_warnings, settle
 from workbench.topology.topology import Topology, connect
@@ -30,7 +29,7 @@ _TITLES = {
 }
 _SIGN = re.compile(r"between\s+two\s+GPUs|ROCm\s+System\s+Management|\(Topology\)\s+Numa|LINK TYPE TABLE|XGMI")
 _WORD = re.compile(r"\d{1,9}(?:-\d{1,9})?\Z|XGMI|PCIE|N/A|SELF|X+\Z|True|False|ENABLED|DISABLED")
-_LABEL = r"GPU\d{1,4}(?!\d)|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d"
+_LABEL = r"GPU(?:0|[1-9][0-9]{0,3})(?!\d)|[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.\d"
 _DEVICE = re.compile(rf"(?:{_LABEL})\Z")
 _FIRST = re.compile(rf"(?<![\w.])(?:{_LABEL})(?=\s|\Z)")
 _NUMA = re.compile(r"GPU\s?\[?(\d{1,4})\]?\s*:\s*\(Topology\)\s+Numa\s+(Node|Affinity):\s*(-?\d{1,4})(?!\d)")

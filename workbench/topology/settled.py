@@ -27,13 +27,14 @@ def settle(cells: Mapping[Pair, frozenset[str]], known: Callable[[str], bool]) -
         other = cells.get((b, a))
         if other and (b, a) < (a, b):
             continue  # seen from the other side
-        both = sorted(words | other if other else words)
+        both = words if other is None or other is words else words | other
+        word = next(iter(both))
         if len(both) > 1:
-            settled.contradictions[a, b] = " or ".join(both[:MOST_NAMED])
-        elif known(both[0]):
-            settled.words[a, b] = both[0]
+            settled.contradictions[a, b] = " or ".join(sorted(both)[:MOST_NAMED])
+        elif known(word):
+            settled.words[a, b] = word
         else:
-            settled.unknown[a, b] = both[0]
+            settled.unknown[a, b] = word
     return settled
 
 
