@@ -23,7 +23,7 @@ def casting(devices: DeviceMap, topology: Topology, resolved: Mapping[Role, Reso
     notes = tuple(note(number, finding, topology) for number, finding in enumerate(findings, 1))
     chips: dict[str, dict[Role, Chip]] = {}
     for role, one in resolved.items():
-        if not in_driver(devices, role):
+        if topology.is_cpu or not in_driver(devices, role):
             for device, chip in role_chips(role, one):
                 if device in known:
                     chips.setdefault(device, {})[role] = chip
@@ -99,7 +99,7 @@ def _asides(devices: DeviceMap, topology: Topology, resolved: Mapping[Role, Reso
         absent = tuple(device for device in one.devices if topology.find(device) is None)
         if one.url:
             places.setdefault(f"service {one.url.removeprefix('http://')}", []).append(role)
-        elif in_driver(devices, role):
+        elif in_driver(devices, role) and not topology.is_cpu:
             places.setdefault(DRIVER, []).append(role)
         elif absent:
             places.setdefault(f"not on this machine: {spans(absent)}", []).append(role)

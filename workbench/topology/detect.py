@@ -179,7 +179,7 @@ def _cpu_instead(machine: Machine, tried: Sequence[Missing]) -> Topology:
 
 def _cpu(reason: str, warnings: tuple[str, ...]) -> Topology:
     slots = cpu_slots()
-    return replace(Topology.cpu(slots), name=f"{slots} CPU slots, no GPU: {reason}", warnings=warnings)
+    return replace(Topology.cpu(slots), name=f"{slots} CPU slots, no GPU", warnings=warnings)
 
 
 def _warned(topology: Topology, warning: str) -> Topology:

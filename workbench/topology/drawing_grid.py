@@ -82,12 +82,12 @@ class Row:
 
 
 def grouped(topology: Topology, node: str) -> Groups:
-    """The GPUs of a node: rows of areas of GPUs. A NUMA node that is too large for a row is continued in the next."""
+    """The GPUs of a node: rows of areas of GPUs near the same CPUs. An area that is too large for a row is continued in the next."""
     gpus = [gpu for gpu in topology.gpus if gpu.node == node]
     most = IN_MESH if has_mesh(topology, node) else IN_ROW
     rows: Groups = []
-    for numa in dict.fromkeys(gpu.numa for gpu in gpus):
-        members = sorted((gpu for gpu in gpus if gpu.numa == numa), key=lambda gpu: gpu.index)
+    for near in dict.fromkeys((gpu.numa, gpu.cpus) for gpu in gpus):
+        members = sorted((gpu for gpu in gpus if (gpu.numa, gpu.cpus) == near), key=lambda gpu: gpu.index)
         for part in (members[at : at + most] for at in range(0, len(members), most)):
             if rows and sum(map(len, rows[-1])) + len(part) <= most:
                 rows[-1].append(part)

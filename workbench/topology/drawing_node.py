@@ -131,7 +131,9 @@ def _area_words(node: Node, area: Area) -> tuple[str, ...]:
     if node.topology.is_cpu:
         return ("CPU of this machine", "CPU")
     gpu = area.slots[0].gpu
-    number = ", ".join(map(str, gpu.numas)) or "?"
+    number = ", ".join(map(str, gpu.numas))
+    if not number:
+        return (f"CPUs {gpu.cpus}", "CPUs", "") if gpu.cpus else ("CPUs not known", "CPUs ?", "?")
     cpus = (f"NUMA node {number} · CPUs {gpu.cpus}",) if gpu.cpus else ()
     return (*cpus, f"NUMA node {number}", f"NUMA {number}", number)
 

@@ -167,7 +167,7 @@ class Topology:
 
     @cached_property
     def cliques(self) -> tuple[tuple[str, ...], ...]:
-        """The largest sets of devices that are all linked with one another over NVLink or XGMI. They may overlap (a cube mesh has eight).
+        """The largest sets of devices that are all linked with one another over NVLink or XGMI. They may overlap (the cube mesh of a DGX-1 has six: two of four and four pairs).
 
         Maximal cliques by Bron and Kerbosch with pivoting (1973); no more than 1000, which no machine reaches.
         """
@@ -175,9 +175,9 @@ class Topology:
         order = {id: position for position, id in enumerate(self.ids)}
         return tuple(sorted((tuple(sorted(clique, key=order.__getitem__)) for clique in found), key=lambda c: [order[id] for id in c]))
 
-    def is_clique(self, devices: Iterable[str]) -> bool:
-        """Whether all ``devices`` (ids) are linked with one another over NVLink or XGMI."""
-        return all(b in self._neighbours[a] for a, b in combinations(devices, 2))
+    def is_clique(self, devices: Iterable[str | int]) -> bool:
+        """Whether all ``devices`` are linked with one another over NVLink or XGMI."""
+        return all(b in self._neighbours[a] for a, b in combinations([self.gpu(device).id for device in devices], 2))
 
     @cached_property
     def numa(self) -> dict[str, Numa]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import gcd
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
@@ -11,6 +12,7 @@ from workbench.findings import Fix
 from workbench.mapping.placement import Placement
 from workbench.mapping.resolve import Resolved, name_device, resolve
 from workbench.mapping.shapes import ModelShape
+from workbench.mapping.shapes import shape as shape_of
 from workbench.roles import Role
 from workbench.topology import GPU, Link, Topology
 from workbench.topology.host import Host
@@ -36,7 +38,7 @@ def read_algo(name: str) -> str:
 class Question:
     """A map and what it is to do.
 
-    ``topology`` None: only what needs no machine. ``algo``: "ppo", "grpo" ... ``shape``: the model's. ``batch``: completions a step.
+    ``topology`` None: only what needs no machine. ``algo``: "ppo", "grpo" ... ``shape``: the model's, or what names it ("shape:llama-7b", a config.json). ``batch``: completions a step.
     ``lora``: adapters of ``rank`` are trained, else the whole model. ``host``: facts of this machine, where the map is to run on
     it. ``probe``: ask the services whether they answer.
     """
@@ -54,6 +56,8 @@ class Question:
     def __post_init__(self) -> None:
         if self.algo is not None:
             object.__setattr__(self, "algo", read_algo(self.algo))
+        if isinstance(self.shape, str | Path):
+            object.__setattr__(self, "shape", shape_of(self.shape))
         if self.batch is not None and self.batch < 1:
             raise ConfigError(f"batch={self.batch}", "a step has at least one completion", "give 1 or more")
 

@@ -5,7 +5,8 @@ from itertools import combinations
 
 from workbench.findings import Finding, Fix, Severity, finding
 from workbench.mapping.checks.memory import overfull
-from workbench.mapping.checks.question import Group, Question, changed, counted, listed
+from workbench.mapping.checks.question import Group, Question, changed, counted, listed, relaid
+from workbench.mapping.devices import spans
 from workbench.roles import Role
 from workbench.topology import GPU, Link, LinkKind, Topology
 
@@ -64,12 +65,12 @@ def _regroup(q: Question, role: Role) -> Fix | None:
     place = q.placed[role]
     if q.topology is None:
         return None
-    taken = {device for other in q.placed if other not in q.together(role) for device in q.named(other)}
-    free = [clique for clique in q.topology.cliques if len(clique) >= place.tp and not taken & set(clique)]
     count = len(place.devices)
-    if count == place.tp and free:
-        devices = q.written(free[0][:count])
-        return q.move(role, devices, f"use devices that are linked all to all: {listed(devices)}")
+    places = [_exchange(q, role, clique[:count]) for clique in q.topology.cliques if len(clique) >= count == place.tp]
+    for fix in sorted(places, key=lambda fix: len(fix.patch or {})):  # the fewest roles moved
+        after = q.with_map(fix.patch or {})
+        if not any(_judge(q.topology, group) for other in after.placed for group in after.tp_groups(other)) and not overfull(after):
+            return fix
     for size in (n for n in range(place.tp - 1, 0, -1) if count % n == 0):
         text = f"write tp: {size}, whose groups are linked all to all" if size > 1 else "write tp: 1, a whole model on each device"
         fix = changed(role, place, text, tp=size, dp=None)
@@ -77,6 +78,21 @@ def _regroup(q: Question, role: Role) -> Fix | None:
         if all(_judge(q.topology, group) is None for group in smaller.tp_groups(role)) and not overfull(smaller):
             return fix
     return None
+
+
+def _exchange(q: Question, role: Role, devices: Group) -> Fix:
+    """Give a role, and those beside it, ``devices``; roles that have some of them get those that become free."""
+    mine = q.named(role)
+    swap = dict(zip((d for d in devices if d not in mine), (d for d in mine if d not in devices), strict=True))
+    moved = {one: devices for one in q.together(role)}
+    for other, place in q.placed.items():
+        if other not in moved and (named := q.named(other)) and not place.on_cpu and set(named) & set(swap):
+            moved[other] = tuple(swap.get(device, device) for device in named)
+    order = q.topology.ids if q.topology else ()
+    written = {one: q.written(sorted(new, key=lambda d: order.index(d) if d in order else len(order))) for one, new in moved.items()}
+    others = "".join(f"; {one} then {spans(to)}" for one, to in written.items() if one not in q.together(role))
+    text = f"use devices that are linked all to all: {spans(written[role])}{others}"
+    return Fix(text, {str(one): relaid(q.placed[one], to).to_dict() for one, to in written.items()})
 
 
 def different(q: Question) -> Iterator[Finding]:
