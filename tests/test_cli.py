@@ -117,7 +117,7 @@ def test_runs_of_an_unreadable_folder_is_exit_code_2(tmp_path):
     [
         (["topo", "gone.txt"], "", "topology 'gone.txt': No such file or directory"),
         (["topo", "."], "", "topology '.': Is a directory"),
-        (["topo", "-"], "", "topology 'standard input': it is empty"),
+        (["topo", "-"], "", "topology 'standard input': the text is empty"),
         (["topo", "-"], "\0\1\2 no matrix", "topology 'standard input'"),
         (["topo", "/dev/zero"], "", "it has more than 4 MiB"),
         (["topo", "--preset", "dgx-b9", "--json"], "", "the known machines are dgx-a100"),

@@ -5,9 +5,9 @@ from itertools import combinations, pairwise
 
 import pytest
 
+from workbench.palette import DARK, INK, LIGHT, MUTED, PAPER, ROLE_COLOUR, THEMES, mix, tint
 from workbench.records import PHASES
 from workbench.roles import Role
-from workbench.palette import DARK, INK, LIGHT, MUTED, PAPER, ROLE_COLOUR, THEMES, mix, tint
 
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.
 VISION = {

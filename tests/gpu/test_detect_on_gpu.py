@@ -13,7 +13,7 @@ from itertools import combinations
 import pytest
 
 from workbench.topology import Topology, tools
-from workbench.topology.detect import NVIDIA_MATRIX, Machine, detect
+from workbench.topology.detection import NVIDIA_MATRIX, Machine, detect
 
 pytestmark = pytest.mark.gpu
 

@@ -14,7 +14,7 @@ from workbench.mapping.shapes import shape
 from workbench.survey.check import mended
 from workbench.survey.mend import rewrite
 from workbench.topology import Topology
-from workbench.topology.host import Host
+from workbench.topology.detection.host import Host
 
 TEXT = (Path(__file__).parent.parent.parent / "docs/findings.md").read_text(encoding="utf-8")
 SECTIONS = dict(re.findall(r"^### (WB\d{3}) (.+)$", TEXT, re.MULTILINE))

@@ -7,7 +7,7 @@ from workbench.mapping import DeviceMap
 from workbench.mapping.picture import casting, named, role_chips, words
 from workbench.roles import Role
 from workbench.topology import Topology
-from workbench.topology.casting import Aside, Casting
+from workbench.topology.drawing.casting import Aside, Casting
 
 DGX = Topology.preset("dgx-a100")
 

@@ -3,7 +3,7 @@
 from itertools import combinations
 
 from workbench.topology import GPU, NIC, Link, Topology
-from workbench.topology.casting import Aside, Casting, Chip, Entry, Note
+from workbench.topology.drawing.casting import Aside, Casting, Chip, Entry, Note
 from workbench.topology.topology import connect
 
 HOSTILE = '<script>alert("1")</script> & $x_1$ \x07 ' + "long " * 40

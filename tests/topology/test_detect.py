@@ -7,8 +7,7 @@ import pynvml
 import pytest
 
 from tests.topology.fake_nvml import CUBE, MACHINES, NO_NVLINK, FakeNVML, bus, cube, hgx, links_down, mig, pcie
-from workbench.topology import tools
-from workbench.topology.detect import Machine, detect
+from workbench.topology.detection import Machine, detect, tools
 from workbench.topology.devices import NIC
 
 P2P_NVLINK, UNKNOWN = 2, 6
@@ -163,8 +162,8 @@ def test_the_visible_set_is_numbered_anew_in_pci_order():
 def test_all_gpus_hidden(value):
     found = detect(machine(hgx(), CUDA_VISIBLE_DEVICES=value))
     assert found.is_cpu
-    assert found.name.endswith(f"no GPU: CUDA_VISIBLE_DEVICES={value!r} hides the 8 that are here")
-    assert len(found.warnings) == 1
+    assert found.name.endswith("CPU slots, no GPU")
+    assert [warning.startswith(f"CUDA_VISIBLE_DEVICES={value!r}") for warning in found.warnings] == [True]
 
 
 def test_network_cards(tmp_path):
@@ -238,7 +237,7 @@ def test_any_single_call_may_fail(name, code):
             continue
         if function in ("nvmlInit", "nvmlDeviceGetCount"):
             assert found.is_cpu
-            assert str(pynvml.NVMLError(code)) in found.name
+            assert str(pynvml.NVMLError(code)) in found.warnings[0]
         else:
             lost = set(found.warnings) - set(expected.warnings)
             assert any(str(pynvml.NVMLError(code)) in warning for warning in lost), (number, function)
@@ -270,7 +269,7 @@ def test_a_cpu_machine_says_so_without_warnings(tmp_path):
     begin = time.perf_counter()
     found = detect(machine(None, tmp_path))
     assert found.is_cpu
-    assert "CPU slots, no GPU: NVML: n/a: NVML Shared Library Not Found" in found.name
+    assert found.name.endswith("CPU slots, no GPU")
     assert found.warnings == ()
     assert time.perf_counter() - begin < 0.5
 

@@ -9,8 +9,8 @@ import pytest
 from tests.topology.machines import HOSTILE, hostile
 from workbench.errors import ConfigError
 from workbench.topology import Topology
-from workbench.topology.display import bundle, save
-from workbench.topology.drawing import draw
+from workbench.topology.drawing.display import bundle, save
+from workbench.topology.drawing.machine import draw
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

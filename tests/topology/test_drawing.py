@@ -9,12 +9,12 @@ import pytest
 from tests.topology.machines import crowded, cut_off, machines, odd_pairs, one, pcie
 from workbench.palette import THEMES
 from workbench.topology import GPU, Topology
-from workbench.topology.casting import Casting, Chip, Note
-from workbench.topology.drawing import WIDTH, draw
-from workbench.topology.drawing_fabric import mesh, tracks, width_of
-from workbench.topology.drawing_grid import WIDE, grouped, has_mesh, is_even, islands, place
-from workbench.topology.scene import Arc, Circle, Line, Rect, Scene, Text
-from workbench.topology.svg import svg
+from workbench.topology.drawing.casting import Casting, Chip, Note
+from workbench.topology.drawing.fabric import mesh, tracks, width_of
+from workbench.topology.drawing.grid import WIDE, grouped, has_mesh, is_even, islands, place
+from workbench.topology.drawing.machine import WIDTH, draw
+from workbench.topology.drawing.scene import Arc, Circle, Line, Rect, Scene, Text
+from workbench.topology.drawing.svg import svg
 from workbench.topology.topology import connect
 
 MACHINES = machines()
@@ -187,7 +187,7 @@ def test_what_is_not_known_is_marked() -> None:
     said = texts(draw(cut_off()))
     assert "8 GPUs · incomplete" in said
     assert "? 21 of 28 links between GPUs are not known" in said
-    assert "NUMA node ?" in said
+    assert "CPUs not known" in said
     assert "8 x GPU (type and memory not known)" in said
     assert "?" in said  # before each warning
 

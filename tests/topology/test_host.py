@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from workbench.topology.detection.host import Host, cpu_slots, gpu_signs, host, infiniband, numa_node, steering
 from workbench.topology.devices import NIC
-from workbench.topology.host import Host, cpu_slots, gpu_signs, host, infiniband, numa_node, steering
 
 
 def write(root: Path, **files: str) -> Path:

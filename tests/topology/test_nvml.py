@@ -7,8 +7,8 @@ import pynvml
 import pytest
 
 from tests.topology.fake_nvml import ANSWERS, hgx, mig
-from workbench.topology import nvml as nvml_module
-from workbench.topology.nvml import P2P_READ, Inquiry, Missing, opened
+from workbench.topology.detection import nvml as nvml_module
+from workbench.topology.detection.nvml import P2P_READ, Inquiry, Missing, opened
 
 
 def test_an_answer_is_the_value():

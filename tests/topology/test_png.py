@@ -9,9 +9,9 @@ from tests.topology.machines import crowded, hostile
 from workbench.errors import ConfigError
 from workbench.palette import THEMES
 from workbench.topology import Topology
-from workbench.topology.drawing import draw
-from workbench.topology.png import SCALE, png
-from workbench.topology.scene import Arc, Circle, Rect, Scene
+from workbench.topology.drawing.machine import draw
+from workbench.topology.drawing.png import SCALE, png
+from workbench.topology.drawing.scene import Arc, Circle, Rect, Scene
 
 
 def pixels(content: bytes) -> Image.Image:

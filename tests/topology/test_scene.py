@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.topology.scene import Arc, Text, cut, fit, text_width, wrap
+from workbench.topology.drawing.scene import Arc, Text, cut, fit, text_width, wrap
 
 
 def test_width_is_that_of_the_letters() -> None:

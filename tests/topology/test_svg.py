@@ -9,9 +9,9 @@ from tests.topology.machines import HOSTILE, crowded, hostile, machines
 from workbench.errors import ConfigError
 from workbench.palette import THEMES
 from workbench.topology import Topology
-from workbench.topology.drawing import draw
-from workbench.topology.scene import Arc, Circle, Line, Rect, Scene, Text
-from workbench.topology.svg import svg
+from workbench.topology.drawing.machine import draw
+from workbench.topology.drawing.scene import Arc, Circle, Line, Rect, Scene, Text
+from workbench.topology.drawing.svg import svg
 
 NS = "{http://www.w3.org/2000/svg}"
 

@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 
-from workbench.topology.visible import Candidate, amd, nvidia
+from workbench.topology.detection.visible import Candidate, amd, nvidia
 
 FOUR = [Candidate(number, (f"GPU-{'aabc'[number]}{number}000000-0000",), "H200") for number in range(4)]
 #  GPU-a0..., GPU-a1..., GPU-b2..., GPU-c3...

@@ -11,11 +11,11 @@ from PIL import Image
 
 from workbench.events import EventLog, read_events
 from workbench.metrics import PhaseSeconds, metrics, records_of
+from workbench.palette import PAPER
 from workbench.records import Answers, HeldOut, Knob, Restored, RunStarted, State, Step
 from workbench.views.answers import Said
 from workbench.views.compare import RunComparison, Told, compare_runs
 from workbench.views.figure import DPI, WIDTH_IN
-from workbench.palette import PAPER
 from workbench.views.runs_palette import run_colour, run_dash
 from workbench.views.settings import Setting, plain
 

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from workbench.events import EventLog
+from workbench.palette import LIGHT
 from workbench.records import Knob, Samples, State
 from workbench.views.figure import DPI, HEIGHT_IN, WIDTH_IN
-from workbench.palette import LIGHT
 from workbench.views.report import report
 
 Play = Callable[..., EventLog]

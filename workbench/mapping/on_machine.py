@@ -13,8 +13,8 @@ from workbench.mapping.picture import casting, how
 from workbench.mapping.resolve import Resolved
 from workbench.roles import Role
 from workbench.topology import Topology
-from workbench.topology.scene import Scene
-from workbench.topology.svg import Theme
+from workbench.topology.drawing.scene import Scene
+from workbench.topology.drawing.svg import Theme
 
 
 @dataclass(frozen=True)
@@ -41,25 +41,25 @@ class OnMachine:
     @cached_property
     def scene(self) -> Scene:
         """The drawing as plain data."""
-        from workbench.topology.drawing import draw
+        from workbench.topology.drawing.machine import draw
 
         return draw(self.topology, casting(self.devices, self.topology, self.resolved, self.findings))
 
     def svg(self, theme: Theme = "auto") -> str:
         """The drawing as one ``<svg>`` element. ``theme``: "light", "dark", or "auto" for that of the page."""
-        from workbench.topology.svg import svg
+        from workbench.topology.drawing.svg import svg
 
         return svg(self.scene, theme)
 
     def png(self, theme: str = "light") -> bytes:
         """The drawing as an image, twice as large as it is shown. ``theme``: "light" or "dark"."""
-        from workbench.topology.png import png
+        from workbench.topology.drawing.png import png
 
         return png(self.scene, theme)
 
     def save(self, path: str | Path, theme: Theme | None = None) -> Path:
         """Write the drawing as .svg or .png. Raises ConfigError for another suffix, or where it can't be written."""
-        from workbench.topology.display import save
+        from workbench.topology.drawing.display import save
 
         return save(self.scene, path, theme)
 
@@ -81,7 +81,7 @@ class OnMachine:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """The drawing and the table, as the last line of a notebook's cell."""
-        from workbench.topology.display import bundle
+        from workbench.topology.drawing.display import bundle
 
         return bundle(self.scene, str(self))
 

@@ -10,7 +10,7 @@ from workbench.mapping.resolve import Resolved
 from workbench.palette import ROLE_COLOUR
 from workbench.roles import Role
 from workbench.topology import Topology
-from workbench.topology.casting import Aside, Casting, Chip, Entry, Note
+from workbench.topology.drawing.casting import Aside, Casting, Chip, Entry, Note
 
 SHORT = {Role.REFERENCE: "ref"}
 _DEVICE = re.compile(r"([\w.-]+):(\d{1,4})(?:-(\d{1,4}))?\b")
@@ -23,7 +23,7 @@ def casting(devices: DeviceMap, topology: Topology, resolved: Mapping[Role, Reso
     notes = tuple(note(number, finding, topology) for number, finding in enumerate(findings, 1))
     chips: dict[str, dict[Role, Chip]] = {}
     for role, one in resolved.items():
-        if topology.is_cpu or not in_driver(devices, role):
+        if not aside(devices, topology, role):
             for device, chip in role_chips(role, one):
                 if device in known:
                     chips.setdefault(device, {})[role] = chip
@@ -41,6 +41,12 @@ def casting(devices: DeviceMap, topology: Topology, resolved: Mapping[Role, Reso
 def in_driver(devices: DeviceMap, role: Role) -> bool:
     """Whether a role works in the driver's process, on its CPU, and on no slot."""
     return devices.devices_of(role) == ("cpu",)
+
+
+def aside(devices: DeviceMap, topology: Topology, role: Role) -> bool:
+    """Whether a role's place is beside the devices: in the driver, unless the whole map is there and the devices are slots of its CPU."""
+    whole = topology.is_cpu and all(in_driver(devices, other) for other in devices.places)
+    return in_driver(devices, role) and not whole
 
 
 def role_chips(role: Role, one: Resolved) -> Iterator[tuple[str, Chip]]:
@@ -99,7 +105,7 @@ def _asides(devices: DeviceMap, topology: Topology, resolved: Mapping[Role, Reso
         absent = tuple(device for device in one.devices if topology.find(device) is None)
         if one.url:
             places.setdefault(f"service {one.url.removeprefix('http://')}", []).append(role)
-        elif in_driver(devices, role) and not topology.is_cpu:
+        elif aside(devices, topology, role):
             places.setdefault(DRIVER, []).append(role)
         elif absent:
             places.setdefault(f"not on this machine: {spans(absent)}", []).append(role)

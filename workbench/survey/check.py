@@ -11,7 +11,7 @@ from workbench.mapping.resolve import Resolved
 from workbench.mapping.shapes import shape
 from workbench.survey.mend import rewrite
 from workbench.survey.read import map_of, topology_of
-from workbench.topology.host import host
+from workbench.topology.detection.host import host
 
 
 @dataclass(frozen=True)

@@ -54,8 +54,8 @@ class Topology:
 
     @classmethod
     def parse(cls, text: str, name: str = "parsed") -> "Topology":
-        """What ``nvidia-smi topo -m`` or ``rocm-smi --showtopo`` printed. See ``workbench.topology.parse``."""
-        from workbench.topology.parse import parse
+        """What ``nvidia-smi topo -m`` or ``rocm-smi --showtopo`` printed. See ``workbench.topology.reading``."""
+        from workbench.topology.reading import parse
 
         return parse(text, name)
 
@@ -71,8 +71,8 @@ class Topology:
 
     @classmethod
     def detect(cls) -> "Topology":
-        """This machine. See ``workbench.topology.detect``."""
-        from workbench.topology.detect import detect
+        """This machine. See ``workbench.topology.detection``."""
+        from workbench.topology.detection import detect
 
         return detect()
 
@@ -167,7 +167,9 @@ class Topology:
 
     @cached_property
     def cliques(self) -> tuple[tuple[str, ...], ...]:
-        """The largest sets of devices that are all linked with one another over NVLink or XGMI. They may overlap (the cube mesh of a DGX-1 has six: two of four and four pairs).
+        """The largest sets of devices that are all linked with one another over NVLink or XGMI.
+
+        They may overlap: the cube mesh of a DGX-1 has six, two of four and four pairs.
 
         Maximal cliques by Bron and Kerbosch with pivoting (1973); no more than 1000, which no machine reaches.
         """
@@ -186,8 +188,8 @@ class Topology:
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """A drawing, as the last line of a notebook's cell; the table where nothing can be drawn."""
-        from workbench.topology.display import bundle
-        from workbench.topology.drawing import draw
+        from workbench.topology.drawing.display import bundle
+        from workbench.topology.drawing.machine import draw
 
         return bundle(draw(self), str(self))
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from workbench.records import Answers
 from workbench.palette import tint
+from workbench.records import Answers
 from workbench.views.runs_palette import run_colour
 from workbench.views.text import NOTHING, columns, html_text, number, shorten, visible
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from workbench.batch import Batch, Completion, Prompt
 from workbench.errors import ConfigError
-from workbench.records import mean
 from workbench.palette import tint
+from workbench.records import mean
 from workbench.views.text import columns, html_text, number, shorten, visible
 
 if TYPE_CHECKING:

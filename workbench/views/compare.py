@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from workbench.events import Event, standing
 from workbench.metrics import PhaseSeconds, metrics, records_of
+from workbench.palette import PAPER
 from workbench.records import PHASES, Answers, HeldOut, Knob, Step, mean, percentile
 from workbench.views.answers import AnswerRow, answer_rows, answers_html, answers_text
 from workbench.views.compare_table import Head, Section, table_html, table_text
 from workbench.views.history import History
-from workbench.palette import PAPER
 from workbench.views.settings import Setting, differing, plain, settings_of
 from workbench.views.text import NOTHING, duration, number
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
+from workbench.palette import GRID, INK, MUTED, PAPER
 from workbench.records import PHASES
 from workbench.views.figure import DPI, HEIGHT_IN, WIDTH_IN
-from workbench.palette import GRID, INK, MUTED, PAPER
 from workbench.views.runs_palette import run_colour, run_dash
 from workbench.views.scales import Axis, scale, steps_axis
 from workbench.views.text import duration, number, shorten

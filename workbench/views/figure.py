@@ -3,8 +3,8 @@
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from workbench.views.chart import Chart, Panel
 from workbench.palette import GRID, INK, LIGHT, MUTED, PAPER
+from workbench.views.chart import Chart, Panel
 from workbench.views.scales import Axis
 from workbench.views.text import number
 

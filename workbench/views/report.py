@@ -7,12 +7,12 @@ from functools import cached_property
 from html import escape
 
 from workbench.events import Event
+from workbench.palette import PAPER, tint
 from workbench.views.chart import Chart, chart
 from workbench.views.figure import png
 from workbench.views.frame import Fact, Frame, Sample, frame
 from workbench.views.history import History
 from workbench.views.marks import Mark, when
-from workbench.palette import PAPER, tint
 from workbench.views.text import columns, number, shorten, spark
 
 # Only inline styles: JupyterLab takes <style> out of an untrusted notebook. Colours are translucent or inherited, so that

@@ -8,7 +8,7 @@ import pytest
 
 from tests.mapping.checks.helpers import ask, codes, only
 from workbench.mapping.checks.machine import silence
-from workbench.topology.host import Host
+from workbench.topology.detection.host import Host
 
 GIB = 2**30
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}

@@ -44,7 +44,15 @@ def test_a_group_moves_to_a_free_clique():
     free = only(ask("dgx1-v100", actor="0-1", rollout="2,4,5,6 tp4"), "WB302")
     assert free.fix.patch == {"rollout": {"devices": [4, 5, 6, 7], "tp": 4}}
     taken = only(ask("dgx1-v100", actor="0,7", rollout="1,2,5,6 tp4"), "WB302")  # each clique of four has a GPU of the actor
-    assert taken.fix.text == "write tp: 2, whose groups are linked all to all"  # 1, 2 and 5, 6
+    assert taken.fix.text == "use devices that are linked all to all: 0-3; actor then 5,7"
+    assert taken.fix.patch == {"rollout": {"devices": [0, 1, 2, 3], "tp": 4}, "actor": {"devices": [5, 7]}}
+
+
+def test_roles_exchange_their_places_where_no_clique_is_free():
+    """Even and odd GPUs: neither is a group, and the model fits on no smaller one."""
+    found = only(ask("dgx1-v100", actor="1,3,5,7 fsdp", rollout="0,2,4,6 tp4", model="shape:llama-34b"), "WB302")
+    assert found.severity == "warning"
+    assert found.fix.patch == {"rollout": {"devices": [0, 1, 2, 3], "tp": 4}, "actor": {"devices": [4, 5, 6, 7], "layout": "fsdp"}}
 
 
 def test_sys_within_one_numa_node_is_no_socket():

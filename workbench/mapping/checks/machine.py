@@ -10,7 +10,7 @@ from workbench.findings import Finding, Severity, finding
 from workbench.mapping.advice import advice
 from workbench.mapping.checks.question import Question, counted
 from workbench.roles import Role
-from workbench.topology.host import Host
+from workbench.topology.detection.host import Host
 
 GIB = 2**30
 SHM_GIB = 1.0  # the queue of a tensor-parallel engine (ten chunks of 16 MiB), NCCL's buffers (10 MiB for two ranks), Ray's objects

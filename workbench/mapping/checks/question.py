@@ -15,7 +15,7 @@ from workbench.mapping.shapes import ModelShape
 from workbench.mapping.shapes import shape as shape_of
 from workbench.roles import Role
 from workbench.topology import GPU, Link, Topology
-from workbench.topology.host import Host
+from workbench.topology.detection.host import Host
 
 if TYPE_CHECKING:
     from workbench.mapping.device_map import DeviceMap
@@ -38,9 +38,9 @@ def read_algo(name: str) -> str:
 class Question:
     """A map and what it is to do.
 
-    ``topology`` None: only what needs no machine. ``algo``: "ppo", "grpo" ... ``shape``: the model's, or what names it ("shape:llama-7b", a config.json). ``batch``: completions a step.
-    ``lora``: adapters of ``rank`` are trained, else the whole model. ``host``: facts of this machine, where the map is to run on
-    it. ``probe``: ask the services whether they answer.
+    ``topology`` None: only what needs no machine. ``algo``: "ppo", "grpo" ... ``shape``: the model's, or what names it ("shape:llama-7b", a
+    config.json). ``batch``: completions a step. ``lora``: adapters of ``rank`` are trained, else the whole model. ``host``: facts of this
+    machine, where the map is to run on it. ``probe``: ask the services whether they answer.
     """
 
     devices: "DeviceMap"

@@ -84,7 +84,7 @@ def _exchange(q: Question, role: Role, devices: Group) -> Fix:
     """Give a role, and those beside it, ``devices``; roles that have some of them get those that become free."""
     mine = q.named(role)
     swap = dict(zip((d for d in devices if d not in mine), (d for d in mine if d not in devices), strict=True))
-    moved = {one: devices for one in q.together(role)}
+    moved = dict.fromkeys(q.together(role), devices)
     for other, place in q.placed.items():
         if other not in moved and (named := q.named(other)) and not place.on_cpu and set(named) & set(swap):
             moved[other] = tuple(swap.get(device, device) for device in named)

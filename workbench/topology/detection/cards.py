@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.topology.detection.host import nodes_with, numa_node
+from workbench.topology.detection.nvml import ABSENT, NOT_SUPPORTED, Inquiry
 from workbench.topology.devices import GPU, Numa
-from workbench.topology.host import nodes_with, numa_node
-from workbench.topology.nvml import ABSENT, NOT_SUPPORTED, Inquiry
 
 GIB = 2**30
 WORD_BITS = 64

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from workbench.topology.casting import Casting
 from workbench.topology.devices import GPU
-from workbench.topology.drawing_fabric import fabric, width_of
-from workbench.topology.drawing_grid import LANE, Area, Row, Sizes, is_even, islands, pairs
-from workbench.topology.drawing_pcie import Near, draw_pcie, nearest, pcie, pcie_height
-from workbench.topology.drawing_tile import bars, memory, tile
+from workbench.topology.drawing.casting import Casting
+from workbench.topology.drawing.fabric import fabric, width_of
+from workbench.topology.drawing.grid import LANE, Area, Row, Sizes, is_even, islands, pairs
+from workbench.topology.drawing.pcie import Near, draw_pcie, nearest, pcie, pcie_height
+from workbench.topology.drawing.scene import Item, Line, Rect, Text, cut, fit, text_width, wrap
+from workbench.topology.drawing.tile import bars, memory, tile
 from workbench.topology.links import Link, LinkKind
-from workbench.topology.scene import Item, Line, Rect, Text, cut, fit, text_width, wrap
 from workbench.topology.topology import Topology
 
 HEAD, LABEL, FOOT = 26.0, 19.0, 15.0  # pixels: a node's title, an area's label, a line at the foot

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 
 from workbench.errors import ConfigError
-from workbench.topology.nvml import Missing
+from workbench.topology.detection.nvml import Missing
 from workbench.topology.topology import Topology
 
 SECONDS = 10.0  # nvidia-smi topo -m can take minutes on a broken bridge

@@ -6,9 +6,9 @@ from html import escape
 from pathlib import Path
 
 from workbench.errors import ConfigError
-from workbench.topology.png import png
-from workbench.topology.scene import Scene
-from workbench.topology.svg import Theme, svg
+from workbench.topology.drawing.png import png
+from workbench.topology.drawing.scene import Scene
+from workbench.topology.drawing.svg import Theme, svg
 
 SUFFIXES = (".svg", ".png")
 

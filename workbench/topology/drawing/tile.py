@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from workbench.topology.casting import Casting, Chip
 from workbench.topology.devices import GPU
-from workbench.topology.drawing_grid import CHIP, LANE, Row, Sizes, Slot
-from workbench.topology.scene import Circle, Item, Line, Rect, Text, fit, text_width
+from workbench.topology.drawing.casting import Casting, Chip
+from workbench.topology.drawing.grid import CHIP, LANE, Row, Sizes, Slot
+from workbench.topology.drawing.scene import Circle, Item, Line, Rect, Text, fit, text_width
 
 BADGE, BADGES = 8.0, 18.0  # pixels: radius of a number, and from one to the next
 _VENDORS = re.compile(r"^(NVIDIA|AMD|Intel)\s+|\b(GeForce|Instinct|Tesla|Radeon)\s+")

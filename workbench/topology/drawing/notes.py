@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from workbench.topology.casting import Aside, Casting, Note
-from workbench.topology.drawing_grid import CHIP
-from workbench.topology.drawing_tile import BADGES, badge, badges
-from workbench.topology.scene import Item, Rect, Text, cut, text_width, wrap
+from workbench.topology.drawing.casting import Aside, Casting, Note
+from workbench.topology.drawing.grid import CHIP
+from workbench.topology.drawing.scene import Item, Rect, Text, cut, text_width, wrap
+from workbench.topology.drawing.tile import BADGES, badge, badges
 
 MOST_NOTES = 20
 _LINE, _SMALL = 15.5, 14.0

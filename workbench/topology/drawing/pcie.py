@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from workbench.topology.devices import NIC
-from workbench.topology.drawing_fabric import tracks
-from workbench.topology.drawing_grid import Row
+from workbench.topology.drawing.fabric import tracks
+from workbench.topology.drawing.grid import Row
+from workbench.topology.drawing.scene import Item, Line, Rect, Text, fit, text_width
 from workbench.topology.links import LinkKind
-from workbench.topology.scene import Item, Line, Rect, Text, fit, text_width
 from workbench.topology.topology import Topology
 
 CARD, CARDS, BRACKET = 15.0, 19.0, 15.0  # pixels: height of a card, from one track of cards to the next, height of a bracket

@@ -1,11 +1,11 @@
 """A machine as a drawing, from top to bottom: title, key, nodes and what is beside them, what is not known, the numbered notes."""
 
-from workbench.topology.casting import Casting
-from workbench.topology.drawing_grid import COMPACT, WIDE, Groups, grouped, natural_width, place
-from workbench.topology.drawing_node import Node, draw_node
-from workbench.topology.drawing_notes import asides, asides_in_a_row, draw_notes, key, unknown
+from workbench.topology.drawing.casting import Casting
+from workbench.topology.drawing.grid import COMPACT, WIDE, Groups, grouped, natural_width, place
+from workbench.topology.drawing.node import Node, draw_node
+from workbench.topology.drawing.notes import asides, asides_in_a_row, draw_notes, key, unknown
+from workbench.topology.drawing.scene import Item, Line, Rect, Scene, Text, cut, fit
 from workbench.topology.links import LinkKind
-from workbench.topology.scene import Item, Line, Rect, Scene, Text, cut, fit
 from workbench.topology.topology import Topology
 
 WIDTH, MARGIN = 900.0, 20.0  # pixels; a cell of JupyterLab is about as wide

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from workbench.errors import ConfigError
-from workbench.topology.cells import P2P, SELF, Cell, is_class, is_word, scan
-from workbench.topology.page import Page
+from workbench.topology.reading.cells import P2P, SELF, Cell, is_class, is_word, scan
+from workbench.topology.reading.page import Page
 
 # Names of network cards as drivers give them; where two names are glued together the second one begins here.
 _CARD = r"NIC\d{1,4}(?!\d)|(?:mlx|roce|ibp|ibs|bnxt|hfi|efa|irdma|rdmap|qedr|cxgb|hns)[a-z]*_?\d"

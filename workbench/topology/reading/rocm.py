@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from workbench.errors import ConfigError
 from workbench.topology.devices import GPU
-from workbench.topology.matrix import ASKED, MOST_GPUS, Said
-from workbench.topology.page import Page
-from workbench.topology.settled import lost, numa_warnings, settle
+from workbench.topology.reading.matrix import ASKED, MOST_GPUS, Said
+from workbench.topology.reading.page import Page
+from workbench.topology.reading.settled import lost, numa_warnings, settle
 from workbench.topology.topology import Topology, connect
 
 TYPES = frozenset(("XGMI", "PCIE"))

@@ -11,7 +11,7 @@ from typing import Any
 
 # nvmlReturn_t and the enumerations of nvml.h, fixed by NVML's ABI. Numbers of our own, since nvidia-ml-py 13.615 holds a tuple
 # in NVML_P2P_CAPS_INDEX_READ.
-INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 2, 3, 6
+INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, LIBRARY_NOT_FOUND = 2, 3, 6, 12
 ABSENT = (INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND)  # how NVML says of a port or a slice that there is none
 MAX_NVLINKS = 36
 REMOTE_GPU, REMOTE_SWITCH = 0, 2

@@ -7,9 +7,9 @@ stand over their values, and tabs are often lost. A number whose column can't be
 import re
 from dataclasses import dataclass
 
-from workbench.topology.cells import SELF, numbers
 from workbench.topology.devices import Numa
-from workbench.topology.matrix import Row
+from workbench.topology.reading.cells import SELF, numbers
+from workbench.topology.reading.matrix import Row
 
 TAB = 8
 MOST_NODES = 4096

@@ -6,8 +6,8 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from workbench.palette import THEMES, mix
-from workbench.topology.scene import Arc, Circle, Item, Line, Rect, Scene, Text, printable
-from workbench.topology.svg import check_theme
+from workbench.topology.drawing.scene import Arc, Circle, Item, Line, Rect, Scene, Text, printable
+from workbench.topology.drawing.svg import check_theme
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

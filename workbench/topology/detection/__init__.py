@@ -11,14 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from workbench.topology import tools, visible
-from workbench.topology.cards import Card, cards
+from workbench.topology.detection import tools, visible
+from workbench.topology.detection.cards import Card, cards
+from workbench.topology.detection.host import ROOT, cpu_slots, gpu_signs, infiniband
+from workbench.topology.detection.nvml import LIBRARY_NOT_FOUND, Inquiry, Missing, opened
+from workbench.topology.detection.wires import wires
 from workbench.topology.devices import GPU
-from workbench.topology.host import ROOT, cpu_slots, gpu_signs, infiniband
 from workbench.topology.links import estimate
-from workbench.topology.nvml import Inquiry, Missing, opened
 from workbench.topology.topology import Topology
-from workbench.topology.wires import wires
 
 NVIDIA_MATRIX = ("nvidia-smi", "topo", "-m")
 NVIDIA_TABLE = ("nvidia-smi", "--query-gpu=index,name,memory.total,pci.bus_id,uuid", "--format=csv,noheader,nounits")
@@ -164,20 +164,19 @@ def _hidden(count: int, environment: Mapping[str, str], warnings: tuple[str, ...
     """CPU slots, since variables hide every GPU."""
     names = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
     hiding = " and ".join(f"{name}={environment[name]!r}" for name in names if name in environment)
-    reason = f"{hiding} hides the {count} that are here"
-    return _cpu(reason, warnings or (reason,))
+    return _cpu(warnings or (f"{hiding} hides the {count} that are here",))
 
 
 def _cpu_instead(machine: Machine, tried: Sequence[Missing]) -> Topology:
-    """CPU slots, since nothing lists a GPU. A warning only where there are signs that the machine has some."""
+    """CPU slots, since nothing lists a GPU. No warning where there is neither a driver nor another sign of one."""
     signs = gpu_signs(machine.root)
-    if not signs:
-        return _cpu(f"NVML: {tried[0].reason}", ())
-    reasons = "; ".join(missing.reason for missing in tried)
-    return _cpu(f"NVML: {tried[0].reason}", (f"there are signs of GPUs ({', '.join(signs)}), but none could be listed: NVML {reasons}",))
+    if signs:
+        reasons = "; ".join(missing.reason for missing in tried)
+        return _cpu((f"there are signs of GPUs ({', '.join(signs)}), but none could be listed: NVML {reasons}",))
+    return _cpu(() if tried[0].code == LIBRARY_NOT_FOUND else (f"NVML: {tried[0].reason}",))
 
 
-def _cpu(reason: str, warnings: tuple[str, ...]) -> Topology:
+def _cpu(warnings: tuple[str, ...]) -> Topology:
     slots = cpu_slots()
     return replace(Topology.cpu(slots), name=f"{slots} CPU slots, no GPU", warnings=warnings)
 

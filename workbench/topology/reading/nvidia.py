@@ -5,13 +5,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from workbench.errors import ConfigError
-from workbench.topology.affinity import Affinity, is_cut, read_affinities
-from workbench.topology.cells import P2P, is_class
 from workbench.topology.devices import GPU, NIC
 from workbench.topology.links import Link
-from workbench.topology.matrix import ASKED, Matrix, Said, find_matrices, is_gpu, read_cells
-from workbench.topology.page import Page
-from workbench.topology.settled import Settled, lost, numa_warnings, settle
+from workbench.topology.reading.affinity import Affinity, is_cut, read_affinities
+from workbench.topology.reading.cells import P2P, is_class
+from workbench.topology.reading.matrix import ASKED, Matrix, Said, find_matrices, is_gpu, read_cells
+from workbench.topology.reading.page import Page
+from workbench.topology.reading.settled import Settled, lost, numa_warnings, settle
 from workbench.topology.topology import Pair, Topology, connect
 
 _NAMED = re.compile(r"\bGPU\s+(\d{1,4}(?:,\s?\d{1,4}){0,256}):\s+(.{2,80}?)\s*(?:\(UUID:\s*(GPU-[0-9a-fA-F-]{1,64})\))?\s*$")

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from workbench.topology.drawing_grid import Row, Slot, is_even, pairs
+from workbench.topology.drawing.grid import Row, Slot, is_even, pairs
+from workbench.topology.drawing.scene import Arc, Item, Line, Rect, Text, fit
 from workbench.topology.links import Link, LinkKind
-from workbench.topology.scene import Arc, Item, Line, Rect, Text, fit
 from workbench.topology.topology import Topology
 
 BAND, TRACK = 20.0, 27.0  # pixels: height of a band, and from one to the next

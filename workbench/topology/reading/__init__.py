@@ -7,10 +7,10 @@ Steps: plain lines (``page``), words (``cells``), header and rows (``matrix``), 
 import re
 
 from workbench.errors import ConfigError, check_kind
-from workbench.topology.matrix import ASKED
-from workbench.topology.nvidia_matrix import read_nvidia
-from workbench.topology.page import Page, clean
-from workbench.topology.rocm_matrix import is_rocm, read_rocm
+from workbench.topology.reading.matrix import ASKED
+from workbench.topology.reading.nvidia import read_nvidia
+from workbench.topology.reading.page import Page, clean
+from workbench.topology.reading.rocm import is_rocm, read_rocm
 from workbench.topology.topology import Topology
 
 MOST_CHARACTERS = 4_000_000
@@ -38,6 +38,13 @@ def parse(text: str, name: str = "parsed") -> Topology:
     ``text`` is no topology, has those of two machines, more than 256 GPUs, or over 4 million characters.
     """
     check_kind("text", text, str, "what nvidia-smi topo -m printed")
+    try:
+        return _parsed(text, name)
+    except ConfigError as error:
+        raise ConfigError(f"topology {name!r}", error.found, error.fix) from error
+
+
+def _parsed(text: str, name: str) -> Topology:
     if len(text) > MOST_CHARACTERS:
         raise ConfigError(ASKED, f"the text has {len(text):,} characters, more than {MOST_CHARACTERS:,}", "give the matrix only")
     page = clean(text)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from workbench.topology import nvml
-from workbench.topology.cards import Card, text
+from workbench.topology.detection import nvml
+from workbench.topology.detection.cards import Card, text
+from workbench.topology.detection.nvml import Inquiry
 from workbench.topology.links import Link, estimate
-from workbench.topology.nvml import Inquiry
 
 # nvmlGpuTopologyLevel_t. INTERNAL is one board with two GPUs (Tesla K80), which nvidia-smi calls PIX too.
 LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}

@@ -7,7 +7,7 @@ from typing import Literal
 
 from workbench.errors import ConfigError
 from workbench.palette import THEMES
-from workbench.topology.scene import Arc, Circle, Item, Line, Rect, Scene, Text, printable
+from workbench.topology.drawing.scene import Arc, Circle, Item, Line, Rect, Scene, Text, printable
 
 Theme = Literal["light", "dark", "auto"]
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain, combinations
 
 from workbench.topology.devices import GPU
-from workbench.topology.matrix import Said
+from workbench.topology.reading.matrix import Said
 from workbench.topology.topology import Pair
 
 MOST_NAMED = 8
@@ -59,13 +59,10 @@ def lost(said: Said, settled: Settled, rows: set[str], gpus: list[str]) -> tuple
 
 
 def numa_warnings(gpus: Iterable[GPU]) -> tuple[str, ...]:
-    """Whose NUMA node the text does not say."""
+    """Whose NUMA node the text does not say, where it says that of others (older drivers print none)."""
     gpus = tuple(gpus)
     unknown = [f"GPU{gpu.index}" for gpu in gpus if gpu.numa is None]
-    if not unknown:
-        return ()
-    whose = "" if len(unknown) == len(gpus) else f"{_names(unknown)}: "
-    return (f"{whose}NUMA node not known",)
+    return (f"{_names(unknown)}: NUMA node not known",) if 0 < len(unknown) < len(gpus) else ()
 
 
 def _names(names: list[str]) -> str:
