@@ -5,6 +5,7 @@ from typing import Any
 
 from workbench.findings import Finding, Fix, finding
 from workbench.mapping.checks.question import Question, changed, listed
+from workbench.mapping.devices import spans
 from workbench.mapping.shapes import ModelShape
 from workbench.roles import Role
 
@@ -24,11 +25,13 @@ def too_large(q: Question) -> Iterator[Finding]:
     over = overfull(q)
     if not over or q.shape is None:
         return
-    device, (parts, size) = max(over.items(), key=lambda item: sum(item[1][0].values()) / item[1][1])
+    _, (parts, size) = max(over.items(), key=lambda item: sum(item[1][0].values()) / item[1][1])
     listing = ", ".join(f"{what} {gib:.1f}" for what, gib in parts.items())
     role = max(parts, key=lambda what: parts[what]).split(" ")[0]
-    found = f"{device} would hold {sum(parts.values()):.1f} GiB before the first activation ({listing}), and has {size:.0f} GiB"
-    yield finding("WB501", role, f"{q.shape.name} on {listed(over)}", found, _smaller(q))
+    same = tuple(one for one, (held_there, _) in over.items() if held_there == parts)
+    each = " each" if len(same) > 1 else ""
+    found = f"{spans(same)} would hold {sum(parts.values()):.1f} GiB{each} before the first activation ({listing}), and has {size:.0f} GiB"
+    yield finding("WB501", role, f"{q.shape.name} on {spans(tuple(over))}", found, _smaller(q))
 
 
 def overfull(q: Question) -> dict[str, tuple[Parts, float]]:
