@@ -79,7 +79,7 @@ def test_too_large_names_the_parts_and_what_shards_it():
     found = only(ask("dgx1-v100", actor="0-7", model=LLAMA, lora=False), "WB501")
     assert found.asked.startswith("llama-7b on local:0-7")
     parts = "(actor weights 12.6, actor optimizer 87.9, reference weights 12.6, rollout weights 12.6), and has 32 GiB"
-    assert found.found == f"local:0 would hold 125.5 GiB before the first activation {parts}"
+    assert found.found == f"local:0-7 would hold 125.5 GiB each before the first activation {parts}"
     assert found.fix.text == "shard the actor: layout fsdp"
 
 
