@@ -99,8 +99,10 @@ def runs(folder: Path, as_json: bool, everything: bool) -> None:
 @click.option("--preset", metavar="NAME", help="A known machine, such as dgx-a100 or 2xhgx-h100.")
 @click.option("--json", "as_json", is_flag=True, help="Print the topology as JSON.")
 def topo(file: str | None, preset: str | None, as_json: bool) -> None:
-    """Show GPUs, what lies between them, islands and cliques: of this machine, of a preset, or of FILE, which holds what
-    `nvidia-smi topo -m` or `rocm-smi --showtopo` printed (- for standard input).
+    """Show GPUs, what lies between them, islands and cliques.
+
+    Of this machine, of a preset (--preset NAME, or preset:NAME), or of FILE, which holds
+    what `nvidia-smi topo -m` or `rocm-smi --showtopo` printed (- for standard input).
 
     \b
     Exit codes: 0 ok, also with warnings; 2 the text is no topology.
@@ -121,6 +123,7 @@ def topo(file: str | None, preset: str | None, as_json: bool) -> None:
 @click.option("--model", metavar="M", help="For sizes and memory: a config.json, a folder, shape:qwen2.5-7b ...")
 @click.option("--algo", metavar="NAME", help="ppo, grpo ...: which roles it takes.")
 @click.option("--batch", type=click.IntRange(1), metavar="N", help="Completions a step: whether every rank has work.")
+@click.option("--memory", "memory_gib", type=float, metavar="GIB", help="Of a GPU, where the topology does not say it.")
 @click.option("--full", is_flag=True, help="The whole model is trained, not LoRA adapters.")
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 @click.option("--fix", is_flag=True, help="Write the patches of the findings into MAP.")
@@ -131,6 +134,7 @@ def check(
     model: str | None,
     algo: str | None,
     batch: int | None,
+    memory_gib: float | None,
     full: bool,
     strict: bool,
     fix: bool,
@@ -143,10 +147,10 @@ def check(
     \b
     Exit codes: 0 ok, 1 an error was found (with --strict: or a warning), 2 the map or the topology can't be read.
     """
-    from workbench.survey.check import run_check
+    from workbench.survey.check import Asked, run_check
 
     with _usage_errors():
-        outcome = run_check(map_file, machine, model=model, algo=algo, batch=batch, lora=not full, strict=strict, fix=fix)
+        outcome = run_check(Asked(map_file, machine, model, algo, batch, memory_gib, full, strict, fix))
     click.echo(json.dumps(asdict(outcome.report), indent=2) if as_json else str(outcome))
     sys.exit(0 if outcome.report.ok else 1)
 

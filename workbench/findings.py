@@ -59,6 +59,7 @@ CODES: Mapping[str, Code] = {
     "WB103": Code("device ambiguous over nodes", "error"),
     "WB104": Code("GPUs mapped to nothing", "warning"),
     "WB105": Code("mixed devices", "error"),
+    "WB106": Code("a GPU that the engine can't use", "error"),
     # roles
     "WB111": Code("role missing for the algorithm", "error"),
     "WB112": Code("role without use for the algorithm", "error"),
@@ -93,6 +94,7 @@ CODES: Mapping[str, Code] = {
     "WB404": Code("ranks without work", "warning"),
     # memory
     "WB501": Code("weights can't fit", "error"),
+    "WB502": Code("memory not known", "warning"),
     # the machine
     "WB601": Code("/dev/shm too small", "error"),
     "WB602": Code("CUDA IPC forbidden", "error"),

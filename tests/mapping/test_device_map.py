@@ -248,3 +248,20 @@ def test_a_patch_changes_the_roles_that_it_names() -> None:
 def test_an_engine_that_was_left_out_follows_the_actor() -> None:
     assert DeviceMap(actor="9").apply(finding({"actor": "0"})) == DeviceMap(actor="0")
     assert DeviceMap(actor="9", rollout="8").apply(finding({"actor": "0"})) == DeviceMap(actor="0", rollout="8")
+
+
+def test_a_question_in_words() -> None:
+    """A preset and a shape by name; a word that is none is refused with the right one."""
+    large = DeviceMap(actor="0-3")
+    assert [one.code for one in large.check("dgx1-v100", model="shape:llama-70b") if one.severity == "error"] == ["WB501"]
+    with pytest.raises(ConfigError, match=r"Question\(algorithm=...\)(.|\n)*write algo="):
+        large.check("dgx1-v100", algorithm="ppo")
+    with pytest.raises(ConfigError, match="dgx1-v100"):
+        large.check("dgx1")
+
+
+def test_mended_checks_anew_after_each_patch() -> None:
+    """One patch after the other, of one list of findings, would give the same GPUs away twice."""
+    devices = DeviceMap(actor="0,2,4,6", critic="share:actor", rollout="0,2,4,6 tp4")
+    mended = devices.mended("dgx1-v100", algo="ppo")
+    assert not [one for one in mended.check("dgx1-v100", algo="ppo") if one.severity in ("error", "warning")]

@@ -11,6 +11,7 @@ from tests.topology.test_drawing import collisions, outside, texts
 from workbench.errors import ConfigError
 from workbench.findings import finding
 from workbench.mapping import DeviceMap
+from workbench.mapping.checks import Question
 from workbench.mapping.on_machine import OnMachine
 from workbench.topology import Topology
 
@@ -51,8 +52,9 @@ def test_ok_is_without_errors() -> None:
 
 def test_of_asks_and_resolves() -> None:
     devices = DeviceMap(actor="0-1", rollout="0-1")
-    found = OnMachine.of(devices, Topology.preset("l40s-4"), lora=False)
-    assert found == devices.on(Topology.preset("l40s-4"), lora=False)
+    found = OnMachine.of(Question(devices, Topology.preset("l40s-4"), lora=False))
+    assert found == devices.on(Topology.preset("l40s-4"), lora=False) == devices.on("l40s-4", lora=False)
+    assert devices.on().topology == Topology.detect()
     assert found.resolved["rollout"].mode == "full"  # type: ignore[index]
     assert "WB104" in [one.code for one in found.findings]  # two GPUs idle
     with pytest.raises(FrozenInstanceError):

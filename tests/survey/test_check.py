@@ -1,10 +1,11 @@
 """What `workbench check` says."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from tests.mapping.checks.helpers import ask
-from workbench.survey.check import mended, report, run_check
+from workbench.mapping.checks import mended
+from workbench.survey.check import Asked, report, run_check
 
 
 def test_the_report_for_programs():
@@ -47,19 +48,47 @@ def test_mending_takes_the_gravest_first():
 def test_fixing_a_file(tmp_path):
     path = tmp_path / "map.yaml"
     path.write_text("actor: 0-3  # ours\nrollout: 4-5\n")
-    asked = {"model": None, "algo": None, "batch": None, "lora": True, "strict": True}
-    outcome = run_check(str(path), "preset:dgx-a100", **asked, fix=True)
+    asked = Asked(str(path), "preset:dgx-a100", strict=True, fix=True)
+    outcome = run_check(asked)
     assert (outcome.report.ok, [one.code for one in outcome.patched]) == (True, ["WB104"])
     assert path.read_text() == "actor: 0-3  # ours\nrollout: {devices: [4, 5, 6, 7]}\n"
     assert "+rollout: {devices: [4, 5, 6, 7]}" in outcome.diff
-    again = run_check(str(path), "preset:dgx-a100", **asked, fix=True)
+    again = run_check(asked)
     assert (again.diff, again.patched) == ("", ())
 
 
 def test_in_words(tmp_path):
     path = tmp_path / "map.yaml"
     path.write_text("actor: 0-4\n")
-    text = str(run_check(str(path), "preset:l40s-4", model=None, algo=None, batch=None, lora=True, strict=False, fix=False))
+    text = str(run_check(Asked(str(path), "preset:l40s-4")))
     assert "no local:4" in text
     assert "WB101" in text
     assert text.endswith("no --model: sizes and memory were not checked")
+
+
+def test_what_the_verdict_does_not_cover(tmp_path):
+    """No model: no sizes. A sound map that this version can't run yet: why. Memory that nobody told: a finding."""
+    path = tmp_path / "map.yaml"
+    path.write_text("actor: 0-1\n")
+    text = str(run_check(Asked(str(path), "preset:rtx3090-2-bridge")))
+    assert "no --model: sizes and memory were not checked" in text
+    assert "this version can't run it yet: every model shares one device in this version" in text
+    path.write_text("actor: cpu\n")
+    assert "can't run" not in str(run_check(Asked(str(path), "cpu:4", model="tiny")))
+    path.write_text("actor: 0-1\ncritic: share:actor\n")
+    assert "it has no PPO" in str(run_check(Asked(str(path), "preset:rtx3090-2-bridge", algo="ppo")))
+    matrix = tmp_path / "matrix.txt"
+    matrix.write_text("\tGPU0\tGPU1\nGPU0\tX\tNV4\nGPU1\tNV4\tX\n")
+    pasted = Asked(str(path), str(matrix), model="shape:qwen2.5-7b")
+    assert [one.code for one in run_check(pasted).report.findings if one.severity == "warning"] == ["WB502"]
+    told = str(run_check(replace(pasted, memory_gib=24.0)))
+    assert "WB502" not in told
+    assert "local:0-1: 15.4 of 24.0 GiB" in told  # shares one base with the engine, 7,615,616,512 x 2 bytes, and two adapters
+
+
+def test_what_each_gpu_holds_is_told(tmp_path):
+    path = tmp_path / "map.yaml"
+    path.write_text("actor: 0-3 fsdp\nrollout: 4-7 tp2\n")
+    text = str(run_check(Asked(str(path), "preset:dgx-a100", model="shape:llama-7b")))
+    assert "local:4-7: 6.3 of 80.0 GiB (rollout weights 6.3)" in text  # 6,738,415,616 x 2 bytes / 2
+    assert "local:0-3: 3.3 of 80.0 GiB " in text

@@ -21,6 +21,7 @@ from workbench.roles import Role
 from workbench.topology import Topology
 
 if TYPE_CHECKING:
+    from workbench.mapping.checks import Question
     from workbench.mapping.on_machine import OnMachine
     from workbench.mapping.shapes import ModelShape
 
@@ -112,23 +113,40 @@ class DeviceMap(BaseModel):
         """Role -> devices by name, sizes, and how the engine gets its weights. ``shape``: of the model, for whether a second copy fits."""
         return resolve(self, topology, lora=lora, shape=shape)
 
-    def check(self, topology: Topology | None = None, **asked: Any) -> tuple[Finding, ...]:
+    def check(self, topology: Topology | str | None = None, **asked: Any) -> tuple[Finding, ...]:
         """Everything that is wrong with the map, unwise or worth knowing, the gravest first; without a topology what needs none.
 
-        ``asked``: fields of ``workbench.mapping.checks.Question``: algo="ppo", shape=..., batch=..., lora=..., host=..., probe=True.
+        ``topology``: a machine, or a preset's name. ``asked``: model="shape:qwen2.5-7b" (or a config.json), algo="ppo", batch=256
+        (completions a step), lora=False (the whole model trains), host=..., probe=True (ask the services).
         """
-        from workbench.mapping.checks import Question, check
+        from workbench.mapping.checks import check
 
-        return check(Question(self, topology, **asked))
+        return check(self._question(topology, asked))
 
-    def on(self, topology: Topology, **asked: Any) -> "OnMachine":
-        """The map on a machine: as the last line of a cell, a drawing with roles on GPUs, and the findings. ``asked``: as for ``check``."""
+    def mended(self, topology: Topology | str | None = None, **asked: Any) -> "DeviceMap":
+        """The map with the patches of its findings, checked anew after each: one can make another wrong. ``asked``: as for ``check``."""
+        from workbench.mapping.checks import mended
+
+        return mended(self._question(topology, asked))[0]
+
+    def on(self, topology: Topology | str | None = None, **asked: Any) -> "OnMachine":
+        """The map on a machine (None: this one): as the last line of a cell, a drawing with roles on GPUs, and the findings.
+
+        ``topology``, ``asked``: as for ``check``.
+        """
         from workbench.mapping.on_machine import OnMachine
 
-        return OnMachine.of(self, topology, **asked)
+        return OnMachine.of(self._question(Topology.detect() if topology is None else topology, asked))
+
+    def _question(self, topology: Topology | str | None, asked: Mapping[str, Any]) -> "Question":
+        from workbench.mapping.checks import Question
+
+        machine = Topology.preset(topology) if isinstance(topology, str) else topology
+        words = {"shape" if name == "model" else name: value for name, value in asked.items()}
+        return Question(self, machine, **words)
 
     def apply(self, finding: Finding) -> "DeviceMap":
-        """The map with the patch of ``finding``. Raises ConfigError where it has none."""
+        """The map with the patch of ``finding``; check again before the next (``mended`` does). Raises ConfigError where it has none."""
         if finding.fix.patch is None:
             raise ConfigError(f"apply({finding.code})", "it has no patch", finding.fix.text)
         return self.patched(finding.fix.patch)

@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+from workbench.errors import StateError
 from workbench.findings import SEVERITIES, Finding
+from workbench.mapping.checks import Question, check
+from workbench.mapping.checks.memory import budget
 from workbench.mapping.device_map import DeviceMap
 from workbench.mapping.devices import spans
 from workbench.mapping.picture import casting, how
@@ -25,13 +27,15 @@ class OnMachine:
     topology: Topology
     resolved: Mapping[Role, Resolved]
     findings: tuple[Finding, ...]
+    budget: tuple[str, ...] = ()  # what each GPU holds at least, where the model is known
 
     @classmethod
-    def of(cls, devices: DeviceMap, topology: Topology, **asked: Any) -> "OnMachine":
-        """``devices`` on ``topology``. ``asked``: as for ``DeviceMap.check``: algo="ppo", shape=..., lora=..."""
-        findings = devices.check(topology, **asked)
-        resolved = devices.resolve(topology, **{name: asked[name] for name in ("lora", "shape") if name in asked})
-        return cls(devices, topology, resolved, findings)
+    def of(cls, question: Question, findings: tuple[Finding, ...] | None = None) -> "OnMachine":
+        """The answer to ``question``, which has a topology. ``findings``: its own, where they are there already."""
+        if question.topology is None:
+            raise StateError("a map on a machine", "the question names no machine", "give a topology")
+        found = check(question) if findings is None else findings
+        return cls(question.devices, question.topology, question.resolved, found, tuple(budget(question)))
 
     @property
     def ok(self) -> bool:
@@ -68,7 +72,8 @@ class OnMachine:
         rows = [("role", "devices", "how"), *((str(role), _where(one), how(one)) for role, one in self.resolved.items())]
         width = max(len(where) for _, where, _ in rows)
         table = [f"{role:<9}  {where:<{width}}  {said}".rstrip() for role, where, said in rows]
-        return "\n".join([f"on {self.topology.name}: {self.verdict}", "", *table, *(f"\n{finding}" for finding in self.findings)])
+        held = ["", "at least, before activations and KV cache:", *(f"  {line}" for line in self.budget)] if self.budget else []
+        return "\n".join([f"on {self.topology.name}: {self.verdict}", "", *table, *held, *(f"\n{finding}" for finding in self.findings)])
 
     __repr__ = __str__
 

@@ -22,6 +22,17 @@ def check_present(devices: "DeviceMap") -> None:
         raise ConfigError(f"actor: {str(devices.actor)!r}", found, "write 'cpu', or see `workbench doctor`")
 
 
+def limit(devices: "DeviceMap", algo: str | None = None) -> str:
+    """Why this version can't run a map that is sound; "" where it can."""
+    if algo == "ppo":
+        return "it has no PPO"
+    try:
+        check_runnable(devices)
+    except ConfigError as error:
+        return error.found
+    return ""
+
+
 def check_runnable(devices: "DeviceMap") -> None:
     """Raise ConfigError where the map contradicts itself, and where one process can't obey it."""
     errors = [finding for finding in devices.check() if finding.severity == "error"]

@@ -37,6 +37,8 @@ def shape(model: str | Path) -> ModelShape:
     path = _config_file(name) or _cached(name)
     if path is None:
         found = f"no such file, and neither a folder of that name nor the hub's local cache has its {CONFIG}"
+        if name.lower() in names():
+            raise ConfigError(f"model {_short(name)!r}", "no such file, but a built-in shape of that name", f"write shape:{name.lower()}")
         fix = f"give its config.json or the folder of one, or a shape: {', '.join(f'shape:{known}' for known in names()[:5])} ..."
         raise ConfigError(f"model {_short(name)!r}", found, fix)
     return read(_json(path, name), _short(name))

@@ -1,13 +1,14 @@
 """What ``workbench check`` says of a map, and the map that its patches make."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from workbench.errors import ConfigError, StateError
+from workbench.errors import ConfigError
 from workbench.findings import Finding
-from workbench.mapping.checks import Question, check
-from workbench.mapping.device_map import DeviceMap
+from workbench.mapping.checks import Question, check, mended
 from workbench.mapping.resolve import Resolved
+from workbench.mapping.runnable import limit
 from workbench.mapping.shapes import shape
 from workbench.survey.mend import rewrite
 from workbench.survey.read import map_of, topology_of
@@ -31,19 +32,6 @@ def report(question: Question, *, strict: bool = False) -> CheckReport:
     return CheckReport(ok, {str(role): place for role, place in question.resolved.items()}, found)
 
 
-def mended(question: Question) -> tuple[DeviceMap, tuple[Finding, ...]]:
-    """The map with every patch applied, the gravest finding first, each checked anew; and the findings that were patched.
-
-    It ends: a patch is only given where it leaves fewer findings of its severity, and no more of a graver one.
-    """
-    done: list[Finding] = []
-    question = replace(question, host=None, probe=False)  # no patch mends a machine or a service
-    while patched := next((one for one in check(question) if one.fix.patch is not None), None):
-        question = replace(question, devices=question.devices.apply(patched))
-        done.append(patched)
-    return question.devices, tuple(done)
-
-
 @dataclass(frozen=True)
 class Outcome:
     """A verdict, with what was patched and the file's diff. Printed: tables for people."""
@@ -56,44 +44,57 @@ class Outcome:
     def __str__(self) -> str:
         from workbench.mapping.on_machine import OnMachine
 
-        if self.question.topology is None:
-            raise StateError("a verdict in words", "it was reached without a machine", "give a topology")
         lines = [f"mended {finding.code}: {finding.fix.text}" for finding in self.patched]
-        unsaid = "" if self.question.shape else "no --model: sizes and memory were not checked"
-        whole = str(OnMachine(self.question.devices, self.question.topology, self.question.resolved, self.report.findings))
-        return "\n\n".join(part.rstrip() for part in (self.diff, "\n".join(lines), whole, unsaid) if part)
+        whole = str(OnMachine.of(self.question, self.report.findings))
+        return "\n\n".join(part.rstrip() for part in (self.diff, "\n".join(lines), whole, "\n".join(self._unsaid())) if part)
+
+    def _unsaid(self) -> Iterator[str]:
+        """What the verdict does not cover."""
+        if self.question.shape is None:
+            yield "no --model: sizes and memory were not checked"
+        if self.report.ok and (reason := limit(self.question.devices, self.question.algo)):
+            yield f"this version can't run it yet: {reason}"
 
 
-def run_check(
-    map_file: str,
-    machine: str | None,
-    *,
-    model: str | None,
-    algo: str | None,
-    batch: int | None,
-    lora: bool,
-    strict: bool,
-    fix: bool,
-) -> Outcome:
-    """Check the map in ``map_file`` on ``machine`` (None: this one, with its own limits and settings). Raises ConfigError."""
-    if fix and map_file == "-":
+@dataclass(frozen=True)
+class Asked:
+    """What stands on the command line. ``machine`` None: this one. ``memory_gib``: of GPUs whose topology doesn't say it."""
+
+    map_file: str
+    machine: str | None = None
+    model: str | None = None
+    algo: str | None = None
+    batch: int | None = None
+    memory_gib: float | None = None
+    full: bool = False
+    strict: bool = False
+    fix: bool = False
+
+
+def run_check(asked: Asked) -> Outcome:
+    """Check a map; on this machine with its own limits and settings, too. Raises ConfigError, and StorageError where --fix can't write."""
+    question = _question(asked)
+    if not asked.fix:
+        return Outcome(question, report(question, strict=asked.strict))
+    better, patched = mended(question)
+    diff = rewrite(Path(asked.map_file), question.devices, better) if patched else ""
+    after = replace(question, devices=better)
+    return Outcome(after, report(after, strict=asked.strict), patched, diff)
+
+
+def _question(asked: Asked) -> Question:
+    if asked.fix and asked.map_file == "-":
         raise ConfigError("--fix -", "standard input can't be written to", "give a file")
-    if map_file == machine == "-":
+    if asked.map_file == asked.machine == "-":
         raise ConfigError("MAP and --topology", "both are '-', and standard input can be read once", "give a file for one of them")
-    devices, topology = map_of(map_file), topology_of(machine)
-    question = Question(
+    devices, topology = map_of(asked.map_file), topology_of(asked.machine)
+    return Question(
         devices,
-        topology,
-        algo=algo,
-        shape=None if model is None else shape(model),
-        batch=batch,
-        lora=lora,
-        host=host() if machine is None else None,
+        topology if asked.memory_gib is None else topology.with_memory(asked.memory_gib),
+        algo=asked.algo,
+        shape=None if asked.model is None else shape(asked.model),
+        batch=asked.batch,
+        lora=not asked.full,
+        host=host() if asked.machine is None else None,
         probe=True,
     )
-    if not fix:
-        return Outcome(question, report(question, strict=strict))
-    better, patched = mended(question)
-    diff = rewrite(Path(map_file), devices, better) if patched else ""
-    after = replace(question, devices=better)
-    return Outcome(after, report(after, strict=strict), patched, diff)

@@ -1,5 +1,6 @@
 """From what stands on the command line to a topology and a map."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from workbench.errors import ConfigError
 from workbench.mapping.device_map import DeviceMap
 from workbench.mapping.source import read_file
 from workbench.topology import Topology
+from workbench.topology.presets import names
 
 LARGEST = 4 * 2**20  # bytes of a matrix
 
@@ -20,6 +22,8 @@ def topology_of(text: str | None) -> Topology:
         return Topology.preset(rest)
     if kind == "cpu" and rest.isdecimal():
         return Topology.cpu(slots=int(rest[:9]))
+    if text.removeprefix("-") and not Path(text).exists() and (text in names() or re.fullmatch(r"\d+x[\w-]+", text)):
+        raise ConfigError(f"topology {text!r}", "there is no such file, but a preset of that name", f"write preset:{text}")
     return Topology.parse(_text(text), "standard input" if text == "-" else Path(text).name)
 
 

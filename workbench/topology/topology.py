@@ -86,6 +86,14 @@ class Topology:
 
         return join(nodes, gb_per_s, source)
 
+    def with_memory(self, memory_gib: float) -> "Topology":
+        """The same machine; GPUs whose memory is not known have ``memory_gib`` GiB. A matrix does not say it."""
+        check_kind("memory_gib", memory_gib, float, "GiB of one GPU, such as 80")
+        if not 0 < memory_gib < 1e6:
+            raise ConfigError(f"memory_gib={memory_gib}", "that is no GPU's memory", "give GiB of one GPU, such as 80")
+        known = (gpu if gpu.memory_gib is not None else replace(gpu, memory_gib=float(memory_gib)) for gpu in self.gpus)
+        return replace(self, gpus=tuple(known))
+
     @cached_property
     def nodes(self) -> tuple[str, ...]:
         """Names of the nodes, in order."""

@@ -32,4 +32,5 @@ MACHINES = {
     "cut-off": machine("cut-off", alike(4, *A100), IN_FABRIC),
     "slow-and-fast": machine("slow-and-fast", mixed(OLD, OLD, NEW, NEW), {}, "PHB"),
     "bridged": machine("bridged", alike(4, *OLD), {(0, 1): "NV4"}, "PHB"),
+    "pasted": machine("pasted", (GPU(0), GPU(1)), {(0, 1): "NV4"}),
 }

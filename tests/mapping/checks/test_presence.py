@@ -51,7 +51,7 @@ def test_ambiguous_takes_the_first_node_or_counts_over_all():
 
 def test_unused_gpus_go_to_the_rollout():
     found = only(ask("dgx-a100", actor="0-3", rollout="4-5 tp2"), "WB104")
-    assert (found.severity, found.asked, found.found) == ("warning", "6 of 8 GPUs", "local:6, local:7 are mapped to nothing")
+    assert (found.severity, found.asked, found.found) == ("warning", "roles on 6 of 8 GPUs", "local:6-7 are mapped to nothing")
     assert found.fix.patch == {"rollout": {"devices": [4, 5, 6, 7], "tp": 2}}
     assert only(ask("dgx-a100", actor="0-3", rollout="4-6"), "WB104").found == "local:7 is mapped to nothing"
 

@@ -3,22 +3,32 @@
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from workbench.findings import SEVERITIES, Finding, Fix
 from workbench.mapping.checks import balance, cast, layouts, machine, memory, presence, wires
 from workbench.mapping.checks.question import Question, read_algo
 
+if TYPE_CHECKING:
+    from workbench.mapping.device_map import DeviceMap
+
 OF_MAP = (
     *(presence.absent, presence.twice, presence.ambiguous, presence.mixed, presence.forms),
     *(cast.missing, cast.useless, cast.inference_only, cast.sharing, cast.overlap),
     *(layouts.group_size, layouts.model_sizes, layouts.possible, layouts.static, layouts.sync_mode, layouts.gradients, layouts.one_setting),
-    memory.too_large,
+    *(memory.too_large, memory.unknown),
     *(wires.tensor_groups, wires.different, wires.one_switch, wires.out_of_fabric, wires.denied, wires.not_known),
-    *(balance.together, balance.slow, balance.sharing_pays, balance.no_work, presence.unused),
+    *(presence.unused, balance.together, balance.slow, balance.sharing_pays, balance.no_work),
 )
-OF_MACHINE = (machine.shared_memory, machine.cuda_ipc, machine.services, machine.settings)  # no change of the map mends these
+OF_MACHINE = (
+    machine.too_old,
+    machine.shared_memory,
+    machine.cuda_ipc,
+    machine.services,
+    machine.settings,
+)  # no change of the map mends these
 
-__all__ = ["Question", "check", "read_algo"]
+__all__ = ["Question", "check", "mended", "read_algo"]
 
 
 def check(question: Question) -> tuple[Finding, ...]:
@@ -27,6 +37,19 @@ def check(question: Question) -> tuple[Finding, ...]:
     kept = [_with_sound_patch(question, found, finding) for finding in found]
     kept += [finding for look in OF_MACHINE for finding in look(question)]
     return tuple(sorted(kept, key=lambda one: SEVERITIES.index(one.severity)))
+
+
+def mended(question: Question) -> tuple["DeviceMap", tuple[Finding, ...]]:
+    """The map with every patch applied, the gravest finding first, each checked anew; and the findings that were patched.
+
+    It ends: a patch is only given where it leaves fewer findings of its severity, and no more of a graver one.
+    """
+    done: list[Finding] = []
+    question = replace(question, host=None, probe=False)  # no patch mends a machine or a service
+    while patched := next((one for one in check(question) if one.fix.patch is not None), None):
+        question = replace(question, devices=question.devices.apply(patched))
+        done.append(patched)
+    return question.devices, tuple(done)
 
 
 def _of_map(question: Question) -> list[Finding]:

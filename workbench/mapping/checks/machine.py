@@ -1,6 +1,7 @@
 """What this machine forbids or lacks, and whether services answer."""
 
 import http.client
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,7 +17,22 @@ GIB = 2**30
 SHM_GIB = 1.0  # the queue of a tensor-parallel engine (ten chunks of 16 MiB), NCCL's buffers (10 MiB for two ranks), Ray's objects
 SHM_LEAST_GIB = 0.25  # with less not even the engine's queue has room
 PROBE_SECONDS = 2.0
+# CUDA 13 dropped what is older than Turing (release notes, 2025); bfloat16 arithmetic came with Ampere.
+OLD: tuple[tuple[str, str, Severity], ...] = (
+    (r"V100|TITAN V\b|GV100|P100|P40\b|P4\b|K80|M60|GTX 1[06]", "it is older than Turing, and CUDA 13 has no code for it", "error"),
+    (r"T4\b|RTX 20\d\d|Quadro RTX|TITAN RTX", "it has no bfloat16, in which actor and engine compute", "warning"),
+)
 NOT_READY = (502, 503, 504)  # a proxy whose service is away, a server that still loads
+
+
+def too_old(q: Question) -> Iterator[Finding]:
+    """WB106: GPUs of this machine that the engine's build has no code for, or that can't compute in bfloat16."""
+    for role in q.placed if q.host is not None else ():
+        for pattern, found, severity in OLD:
+            names = dict.fromkeys(gpu.name for gpu in q.gpus(role) if gpu.name and re.search(pattern, gpu.name))
+            if names:
+                fix = "use GPUs from Ampere on (A100, RTX 30): vLLM's builds for CUDA 13 and bfloat16 want them"
+                yield finding("WB106", role, f"{role}: {', '.join(map(str, names))}", found, fix, severity)
 
 
 def shared_memory(q: Question) -> Iterator[Finding]:

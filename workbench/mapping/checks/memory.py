@@ -13,6 +13,7 @@ GIB = 2**30
 # Bytes of a parameter in mixed precision with Adam (ZeRO, arXiv 1910.02054, section 3.1): its copy in bfloat16; and where it trains,
 # the gradient beside it, and in float32 the master weight and two moments.
 WEIGHT, TRAINING = 2, 2 + 4 + 4 + 4
+LISTED = 0.05  # GiB from which on a part is worth a word
 USABLE = 0.95  # of a GPU's memory; the rest is the CUDA context
 SHARING = (Role.REFERENCE, Role.CRITIC)
 Change = tuple[str, Mapping[str, Any]]  # what to write, in words and as a patch
@@ -32,6 +33,30 @@ def too_large(q: Question) -> Iterator[Finding]:
     each = " each" if len(same) > 1 else ""
     found = f"{spans(same)} would hold {sum(parts.values()):.1f} GiB{each} before the first activation ({listing}), and has {size:.0f} GiB"
     yield finding("WB501", role, f"{q.shape.name} on {spans(tuple(over))}", found, _smaller(q))
+
+
+def unknown(q: Question) -> Iterator[Finding]:
+    """WB502: GPUs with a model whose memory nobody told, so that it was not checked."""
+    if q.shape is None or q.topology is None or q.topology.is_cpu:
+        return
+    lacking = tuple(d for d in _held(q, q.shape) if (gpu := q.topology.find(d)) is not None and gpu.memory_gib is None)
+    if lacking:
+        fix = "tell it: --memory 80, topology.with_memory(80), or the output of nvidia-smi -L beside the matrix"
+        yield finding("WB502", "", f"{q.shape.name} on {spans(lacking)}", "their memory is not known: whether it fits was not checked", fix)
+
+
+def budget(q: Question) -> list[str]:
+    """What each GPU holds at least, and of how much, in a line for all that are alike. Empty without a model or a machine."""
+    groups: dict[tuple[tuple[str, float], ...], list[str]] = {}
+    for device, parts in (_held(q, q.shape) if q.shape is not None and q.topology is not None else {}).items():
+        groups.setdefault(tuple(parts.items()), []).append(device)
+    lines = []
+    for parts_, devices in groups.items():
+        gpu = q.topology.find(devices[0]) if q.topology else None
+        of = f"of {gpu.memory_gib:.1f} GiB" if gpu is not None and gpu.memory_gib is not None else "GiB, of memory not known"
+        listing = ", ".join(f"{what} {size:.1f}" for what, size in parts_ if size >= LISTED)
+        lines.append(f"{spans(tuple(devices))}: {sum(size for _, size in parts_):.1f} {of} ({listing})")
+    return lines
 
 
 def overfull(q: Question) -> dict[str, tuple[Parts, float]]:

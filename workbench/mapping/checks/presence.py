@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from workbench.findings import Finding, Fix, Severity, finding
 from workbench.mapping.checks.question import Question, changed, counted, listed
 from workbench.mapping.checks.wires import is_out
-from workbench.mapping.devices import in_order, node_of
+from workbench.mapping.devices import in_order, node_of, spans
 from workbench.mapping.resolve import name_device
 from workbench.roles import Role
 from workbench.topology import Topology
@@ -73,11 +73,11 @@ def unused(q: Question) -> Iterator[Finding]:
     if not idle:
         return
     total = len(q.topology.gpus)
-    found = f"{listed(idle)} {'is' if len(idle) == 1 else 'are'} mapped to nothing"
+    found = f"{spans(idle)} {'is' if len(idle) == 1 else 'are'} mapped to nothing"
     fix = _widened(q, idle) if q.means_all else None
     severity: Severity = "warning" if fix else "info"
     text = "name them too if they are for this run, the rollout first; if not, hide them with CUDA_VISIBLE_DEVICES"
-    yield finding("WB104", "", f"{total - len(q.idle)} of {counted(total, 'GPU')}", found, fix or text, severity)
+    yield finding("WB104", "", f"roles on {total - len(q.idle)} of {counted(total, 'GPU')}", found, fix or text, severity)
 
 
 def _widened(q: Question, idle: tuple[str, ...]) -> Fix | None:

@@ -7,7 +7,7 @@ from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, spelled
 from workbench.findings import Fix
 from workbench.mapping.placement import Placement
 from workbench.mapping.resolve import Resolved, name_device, resolve
@@ -34,6 +34,7 @@ def read_algo(name: str) -> str:
     return key
 
 
+@spelled(model="shape", topo="topology", algorithm="algo")
 @dataclass(frozen=True)
 class Question:
     """A map and what it is to do.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from workbench.errors import ConfigError
 from workbench.topology.devices import GPU, NIC
 from workbench.topology.links import Link
+from workbench.topology.memory import memory_of
 from workbench.topology.reading.affinity import Affinity, is_cut, read_affinities
 from workbench.topology.reading.cells import P2P, is_class
 from workbench.topology.reading.matrix import ASKED, Matrix, Said, find_matrices, is_gpu, read_cells
@@ -94,7 +95,8 @@ def _affinities(matrix: Matrix, said: Said, page: Page, at_end: bool) -> tuple[d
 
 
 def _gpu(index: int, affinity: Affinity, beside: Beside) -> GPU:
-    return GPU(index, name=beside.names.get(index), numa=affinity.numa, cpus=affinity.cpus, uuid=beside.uuids.get(index))
+    name = beside.names.get(index)
+    return GPU(index, name=name, memory_gib=memory_of(name), numa=affinity.numa, cpus=affinity.cpus, uuid=beside.uuids.get(index))
 
 
 def _own_name(label: str) -> str | None:
