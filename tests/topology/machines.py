@@ -6,7 +6,8 @@ from workbench.topology import GPU, NIC, Link, Topology
 from workbench.topology.drawing.casting import Aside, Casting, Chip, Entry, Note
 from workbench.topology.topology import connect
 
-HOSTILE = '<script>alert("1")</script> & $x_1$ \x07 ' + "long " * 40
+NAME = '<script>alert("1")</script> & $x_1$ ' + "long " * 40  # the worst that a device may be called
+HOSTILE = NAME.replace("long", "\x07", 1)  # and what only a message may say
 
 
 def pcie(count: int = 4) -> Topology:
@@ -31,10 +32,10 @@ def cut_off() -> Topology:
 
 def hostile() -> Topology:
     """Names that nobody would give."""
-    gpus = [GPU(index, node=f"n{index // 2}", name=HOSTILE, memory_gib=1e9, numa=(0, 1), cpus="0-1," * 90) for index in range(4)]
-    nics = tuple(NIC(HOSTILE + str(number), "n0") for number in range(3))
+    gpus = [GPU(index, node=f"n{index // 2}", name=NAME, memory_gib=1e9, numa=(0, 1), cpus="0-1," * 90) for index in range(4)]
+    nics = tuple(NIC(NAME + str(number), "n0") for number in range(3))
     near = tuple(Link("n0:0", nic.id, "PIX") for nic in nics)
-    return Topology(HOSTILE, tuple(gpus), (Link("n0:0", "n0:1", "NV4", None), Link("n0:0", "n1:2", "NET")), nics, near)
+    return Topology(NAME, tuple(gpus), (Link("n0:0", "n0:1", "NV4", None), Link("n0:0", "n1:2", "NET")), nics, near)
 
 
 def odd_pairs() -> Topology:

@@ -5,10 +5,13 @@ direction, in GB/s (10^9 bytes), of what a large copy reaches at best; each carr
 places with one another, not for predicting a run.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
+from workbench.errors import ConfigError, check_kind
 from workbench.topology.devices import GPU
 
 
@@ -64,6 +67,16 @@ class Link:
     source: str = ""
     p2p: bool | None = None
 
+    def __post_init__(self) -> None:
+        for end in (self.a, self.b, self.name):
+            if not isinstance(end, str):
+                check_kind("link", end, str, "Link('local:0', 'local:1', 'NV12')")
+        kind_of(self.name)
+        if self.gb_per_s is not None and not (isinstance(self.gb_per_s, float) and 0 < self.gb_per_s < math.inf):
+            check_kind("gb_per_s", self.gb_per_s, float, "GB/s such as 25, or None where not known")
+            if self.gb_per_s <= 0:
+                raise ConfigError(f"gb_per_s={self.gb_per_s}", "over such a link nothing arrives", "give GB/s such as 25, or None")
+
     @property
     def kind(self) -> LinkKind:
         """The class: "NV12" is NVLINK."""
@@ -75,11 +88,18 @@ class Link:
         return int(self.name[2:]) if self.kind is LinkKind.NVLINK else 1
 
 
+@lru_cache(maxsize=256)  # a machine of many GPUs has a hundred thousand links, of a few names
 def kind_of(name: str) -> LinkKind:
-    """The class that a tool's word names. ``SOC`` is what drivers before 384 wrote for SYS."""
-    if re.fullmatch(r"NV\d+", name):
+    """The class that a tool's word names. ``SOC`` is what drivers before 384 wrote for SYS. Raises ConfigError where it names none."""
+    if re.fullmatch(r"NV[0-9]{1,4}", name):
         return LinkKind.NVLINK
-    return LinkKind.SYS if name == "SOC" else LinkKind(name)
+    if name != "NV" and name in list(LinkKind):
+        return LinkKind(name)
+    if name == "SOC":
+        return LinkKind.SYS
+    raise ConfigError(
+        f"link {str(name)[:40]!r}", "that is no class of a link", f"write NV12 for 12 NVLinks, or one of {', '.join(list(LinkKind)[1:])}"
+    )
 
 
 # GB/s of one NVLink in one direction, by what a GPU's name says of its generation.

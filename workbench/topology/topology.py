@@ -8,6 +8,7 @@ from itertools import combinations, islice
 from workbench.errors import ConfigError, check_kind
 from workbench.topology.devices import GPU, NIC, Numa
 from workbench.topology.links import Link, LinkKind, estimate
+from workbench.topology.parts import check_parts
 
 Pair = tuple[str, str]
 MOST_CLIQUES = 1000  # a graph of 60 GPUs can have a billion; a machine has a handful
@@ -42,6 +43,9 @@ class Topology:
     nic_links: tuple[Link, ...] = ()
     complete: bool = True
     warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_parts(self.name, self.gpus, self.links, self.nics, self.nic_links)
 
     @classmethod
     def cpu(cls, slots: int = 4) -> "Topology":
@@ -132,14 +136,17 @@ class Topology:
         found = self.find(device)
         if found is None:
             fix = f"the devices are {', '.join(self.ids[:4])}{' ...' if len(self.ids) > 4 else ''}"
-            raise ConfigError(f"device {device!r}", f"{self.name} has no such device", fix)
+            words = repr(device) if not isinstance(device, int) or abs(device) < 10**9 else "of so large a number"
+            raise ConfigError(f"device {words[:60]}", f"{self.name} has no such device", fix if self.ids else "it has no devices at all")
         return found
 
     def find(self, device: str | int) -> GPU | None:
         """The device called ``device``, or None. A bare number is a device only where there is one node."""
-        text = str(device)
-        if text.isdecimal() and len(self.nodes) == 1:
-            return next((gpu for gpu in self.gpus if gpu.index == int(text)), None)
+        text = device if isinstance(device, str) else ""
+        if text.isascii() and text.isdecimal() and len(text) < 10:
+            device = int(text)
+        if isinstance(device, int) and not isinstance(device, bool):
+            return next((gpu for gpu in self.gpus if gpu.index == device), None) if len(self.nodes) == 1 else None
         return self._by_id.get(text)
 
     def link(self, a: str | int, b: str | int) -> Link | None:
@@ -186,8 +193,11 @@ class Topology:
         return tuple(sorted((tuple(sorted(clique, key=order.__getitem__)) for clique in found), key=lambda c: [order[id] for id in c]))
 
     def is_clique(self, devices: Iterable[str | int]) -> bool:
-        """Whether all ``devices`` are linked with one another over NVLink or XGMI."""
-        return all(b in self._neighbours[a] for a, b in combinations([self.gpu(device).id for device in devices], 2))
+        """Whether all ``devices`` are linked with one another over NVLink or XGMI. A device named twice counts once."""
+        if isinstance(devices, str) or not isinstance(devices, Iterable):
+            raise ConfigError(f"is_clique({str(devices)[:60]!r})", "that is no list of devices", "give [0, 1], or ['node1:0', 'node1:1']")
+        ids = dict.fromkeys(self.gpu(device).id for device in devices)
+        return all(b in self._neighbours[a] for a, b in combinations(ids, 2))
 
     @cached_property
     def numa(self) -> dict[str, Numa]:
