@@ -4,7 +4,7 @@ import pytest
 
 from workbench.findings import finding
 from workbench.mapping import DeviceMap
-from workbench.mapping.picture import casting, named, role_chips, words
+from workbench.mapping.picture import Verdict, casting, named, role_chips, words
 from workbench.roles import Role
 from workbench.topology import Topology
 from workbench.topology.drawing.casting import Aside, Casting
@@ -13,7 +13,7 @@ DGX = Topology.preset("dgx-a100")
 
 
 def cast(devices: DeviceMap, topology: Topology = DGX) -> Casting:
-    return casting(devices, topology, devices.resolve(topology), ())
+    return casting(devices, topology, devices.resolve(topology), Verdict())
 
 
 def labels(devices: DeviceMap, role: Role) -> list[tuple[str, str, str]]:
@@ -89,7 +89,7 @@ def test_findings_are_numbered_at_the_devices_that_they_name_else_at_their_role(
         finding("WB302", "rollout", "rollout: tp 2", "local:2 reaches local:3 slowly; local:0 would not", "use others"),
         finding("WB403", "reference", "reference: 1", "it could share", "share"),
     )
-    found = casting(devices, DGX, devices.resolve(DGX), findings)
+    found = casting(devices, DGX, devices.resolve(DGX), Verdict(findings))
     assert found.notes is not None
     assert [(note.number, note.severity, note.devices) for note in found.notes] == [(1, "warning", ("local:2", "local:3")), (2, "info", ())]
     assert found.notes[0].title == "WB302 · tensor-parallel group across sockets"

@@ -2,24 +2,42 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from workbench.findings import CODES, Finding
+from workbench.mapping.checks.memory import USABLE
 from workbench.mapping.device_map import DeviceMap
 from workbench.mapping.devices import node_of, spans
 from workbench.mapping.resolve import Resolved
 from workbench.palette import ROLE_COLOUR
 from workbench.roles import Role
 from workbench.topology import Topology
-from workbench.topology.drawing.casting import Aside, Casting, Chip, Entry, Note
+from workbench.topology.drawing.casting import Aside, Casting, Chip, Entry, Held, Note
 
 SHORT = {Role.REFERENCE: "ref"}
 _DEVICE = re.compile(r"([\w.-]+):(\d{1,4})(?:-(\d{1,4}))?\b")
 DRIVER = "CPU of the driver"
+MODES = {
+    "zero_copy": "the engine reads the trainer's own weights",
+    "merged": "the engine's copy is rewritten in place",
+    "adapter": "only the LoRA adapter goes to the engine",
+    "full": "all weights go to the engine",
+}
 
 
-def casting(devices: DeviceMap, topology: Topology, resolved: Mapping[Role, Resolved], findings: Sequence[Finding]) -> Casting:
+@dataclass(frozen=True)
+class Verdict:
+    """What was found. ``unchecked``: what was not looked at; ``held``: device -> GiB by what it is; ``budget``: the same in words."""
+
+    findings: Sequence[Finding] = ()
+    unchecked: str = ""
+    held: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    budget: tuple[str, ...] = ()
+
+
+def casting(devices: DeviceMap, topology: Topology, resolved: Mapping[Role, Resolved], verdict: Verdict) -> Casting:
     """The roles of a map on a machine, with the findings numbered from 1."""
-    known = set(topology.ids)
+    known, findings = set(topology.ids), verdict.findings
     notes = tuple(note(number, finding, topology) for number, finding in enumerate(findings, 1))
     chips: dict[str, dict[Role, Chip]] = {}
     for role, one in resolved.items():
@@ -30,12 +48,36 @@ def casting(devices: DeviceMap, topology: Topology, resolved: Mapping[Role, Reso
     about = {role: tuple(n.number for n, f in zip(notes, findings, strict=True) if f.role == role and not n.devices) for role in resolved}
     return Casting(
         chips={device: tuple(found.values()) for device, found in chips.items()} or {"": ()},
-        entries=tuple(Entry(ROLE_COLOUR[role], role, words(devices, role, one), about[role]) for role, one in resolved.items()),
+        entries=tuple(
+            Entry(ROLE_COLOUR[role], role, words(devices, role, one), about[role], meanings(one)) for role, one in resolved.items()
+        ),
         lanes=tuple(Role),
         asides=tuple(_asides(devices, topology, resolved)),
         notes=notes,
         description="; ".join(f"{role} on {words(devices, role, one)}" for role, one in resolved.items()),
+        unchecked=verdict.unchecked,
+        memory={device: memory_of(parts, topology, device) for device, parts in verdict.held.items()},
+        sums=verdict.budget,
     )
+
+
+def memory_of(parts: Mapping[str, float], topology: Topology, device: str) -> Held:
+    """What a device holds, beside its memory."""
+    gpu, gib = topology.find(device), sum(parts.values())
+    of = gpu.memory_gib if gpu is not None else None
+    listing = ", ".join(f"{what} {size:.1f} GiB" for what, size in parts.items())
+    return Held(gib, of, of is not None and gib > USABLE * of, f"at least {listing}")
+
+
+def meanings(one: Resolved) -> dict[str, str]:
+    """The words of ``how`` that only who knows this project knows -> what they mean."""
+    if one.share:
+        return {}
+    found = {"copies": "a whole model on each GPU"} if _layout(one).endswith("copies") else {}
+    found |= {"fsdp": "one model in shards"} if one.layout == "fsdp" else {}
+    found |= {"tp": "each layer split over GPUs"} if one.tp > 1 else {}
+    found |= {one.mode: MODES[one.mode]} if one.mode in MODES else {}
+    return found | ({"hybrid": "actor and rollout take turns"} if one.residency == "hybrid" else {})
 
 
 def in_driver(devices: DeviceMap, role: Role) -> bool:

@@ -1,10 +1,11 @@
 """A topology as text for people: devices, the matrix of links, islands and cliques in words, network cards, what is missing."""
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import combinations, groupby
+from itertools import combinations, groupby, islice
 
-from workbench.topology.devices import GPU
+from workbench.topology.devices import GPU, NIC
 from workbench.topology.links import LinkKind
 from workbench.topology.topology import Topology
 
@@ -26,7 +27,8 @@ def table(topology: Topology) -> str:
 
 def positions(topology: Topology, devices: Sequence[str]) -> str:
     """Devices as short as a map writes them: "0-3,6", "node1:0-7,node2:0-1", "cpu:0-3"."""
-    order = sorted((topology.gpu(id) for id in devices), key=topology.gpus.index)
+    rank = {id: at for at, id in enumerate(topology.ids)}
+    order = sorted((topology.gpu(id) for id in devices), key=lambda gpu: rank[gpu.id])
     lone = len(topology.nodes) == 1
     groups = [(prefix, list(gpus)) for prefix, gpus in groupby(order, key=lambda gpu: gpu.id.rpartition(":")[0])]
     spelled = [(prefix, [gpu.index for gpu in gpus], gpus[0].kind) for prefix, gpus in groups]
@@ -100,8 +102,9 @@ def _islands(topology: Topology) -> list[str]:
 
 def _unlinked(topology: Topology) -> set[str]:
     """Devices of which some link is not known. MIG slices have none, and that is known."""
-    ids = [gpu.id for gpu in topology.gpus if not gpu.mig] if topology.links else []
-    return {gpu for a, b in combinations(ids, 2) if topology.link(a, b) is None for gpu in (a, b)}
+    ids = {gpu.id for gpu in topology.gpus if not gpu.mig} if topology.links else set()
+    known = Counter(end for link in topology.links if link.a in ids and link.b in ids for end in (link.a, link.b))
+    return {id for id in ids if known[id] < len(ids) - 1}
 
 
 def _island(topology: Topology, island: tuple[str, ...]) -> str:
@@ -120,8 +123,8 @@ def _denied(topology: Topology) -> list[str]:
     denied = [link for link in topology.links if link.p2p is False]
     if not denied:
         return []
-    pairs = [positions(topology, (link.a, link.b)) for link in denied]
-    among = "any two GPUs" if len(denied) == len(topology.links) else _and(pairs)
+    pairs = (positions(topology, (link.a, link.b)) for link in denied)
+    among = "any two GPUs" if len(denied) == len(topology.links) else _and(list(islice(pairs, MOST_IN_LIST)), len(denied))
     return [f"no peer-to-peer access between {among}: copies go through the CPU's memory"]
 
 
@@ -132,26 +135,34 @@ def _network(topology: Topology) -> list[str]:
 
 def _network_cards(topology: Topology) -> list[str]:
     """Which cards are nearest to which GPUs."""
-    nearest = {gpu.id: _nearest(topology, gpu) for gpu in topology.gpus}
-    cards = [cards for cards in dict.fromkeys(nearest.values()) if cards]
-    lines = [f"{positions(topology, [id for id, found in nearest.items() if found == one])}: {one}" for one in cards]
+    cards = {nic.id: nic for nic in topology.nics}
+    links: dict[str, list[tuple[LinkKind, NIC]]] = {}
+    for link in topology.nic_links:
+        for gpu_id, card in ((link.a, link.b), (link.b, link.a)):
+            if card in cards and gpu_id not in cards:
+                links.setdefault(gpu_id, []).append((link.kind, cards[card]))
+    nearest = {gpu.id: _nearest(links.get(gpu.id, [])) for gpu in topology.gpus}
+    alike: dict[str, list[str]] = {}
+    for id, found in nearest.items():
+        if found:
+            alike.setdefault(found, []).append(id)
+    lines = [f"{positions(topology, ids)}: {found}" for found, ids in alike.items()]
     shown = [f"  {_clip(line, WIDTH - 2)}" for line in lines[:MOST_LINES]] + _more(len(lines) - MOST_LINES, "groups")
     return ["nearest network cards", *shown] if shown else []
 
 
-def _nearest(topology: Topology, gpu: GPU) -> str:
-    links = [link for link in topology.nic_links if gpu.id in (link.a, link.b)]
+def _nearest(links: Sequence[tuple[LinkKind, NIC]]) -> str:
     if not links:
         return ""
-    kind = min((link.kind for link in links), key=list(LinkKind).index)
-    ends = {link.a if link.b == gpu.id else link.b for link in links if link.kind is kind}
-    names = [f"{nic.name} = {nic.device}" if nic.device not in (None, nic.name) else nic.name for nic in topology.nics if nic.id in ends]
+    kind = min((kind for kind, _ in links), key=list(LinkKind).index)
+    cards = dict.fromkeys(nic for way, nic in links if way is kind)
+    names = [f"{nic.name} = {nic.device}" if nic.device not in (None, nic.name) else nic.name for nic in cards]
     return f"{_and(names)} ({kind})"
 
 
-def _and(texts: list[str]) -> str:
-    """ "a, b and c"; of many, the first eight and how many more."""
-    shown, left = texts[:MOST_IN_LIST], len(texts) - MOST_IN_LIST
+def _and(texts: list[str], count: int | None = None) -> str:
+    """ "a, b and c"; of many, the first eight and how many more. ``count``: of all, where these are the first."""
+    shown, left = texts[:MOST_IN_LIST], (len(texts) if count is None else count) - MOST_IN_LIST
     if left > 0:
         return f"{', '.join(shown)} and {left} more"
     return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))

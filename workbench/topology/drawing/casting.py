@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,23 @@ class Chip:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the key above the machine. ``numbers``: of the notes that concern it as a whole."""
+    """One line of the key above the machine. ``numbers``: of the notes that concern it as a whole. ``words``: that its text uses."""
 
     colour: str
     title: str
     text: str
     numbers: tuple[int, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)  # word -> what it means
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a device holds at least, and its memory (None: not known), in GiB. ``text``: of what it consists."""
+
+    gib: float
+    of: float | None
+    over: bool = False
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +64,10 @@ class Note:
 
 @dataclass(frozen=True)
 class Casting:
-    """All that is on a machine. ``chips``: device -> what it does; ``lanes``: in this order. ``notes``: None where nobody judged."""
+    """All that is on a machine. ``chips``: device -> what it does; ``lanes``: in this order. ``notes``: None where nobody judged.
+
+    ``unchecked``: what the notes don't cover. ``memory``: device -> what it holds, where known; ``sums``: the same in lines of text.
+    """
 
     chips: Mapping[str, tuple[Chip, ...]] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
@@ -60,6 +75,9 @@ class Casting:
     asides: tuple[Aside, ...] = ()
     notes: tuple[Note, ...] | None = None
     description: str = ""
+    unchecked: str = ""
+    memory: Mapping[str, Held] = field(default_factory=dict)
+    sums: tuple[str, ...] = ()
 
     @property
     def severities(self) -> dict[int, str]:
@@ -68,4 +86,18 @@ class Casting:
 
     def numbers(self, device: str) -> tuple[int, ...]:
         """The notes that concern a device."""
-        return tuple(note.number for note in self.notes or () if device in note.devices)
+        return tuple(self._noted.get(device, ()))
+
+    @cached_property
+    def words(self) -> dict[str, str]:
+        """The words of the key that need a word, with what they mean."""
+        return {word: meaning for entry in self.entries for word, meaning in entry.words.items()}
+
+    @cached_property
+    def _noted(self) -> dict[str, list[int]]:
+        """Device -> numbers of the notes that concern it."""
+        found: dict[str, list[int]] = {}
+        for note in self.notes or ():
+            for device in dict.fromkeys(note.devices):
+                found.setdefault(device, []).append(note.number)
+        return found

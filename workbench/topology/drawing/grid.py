@@ -1,7 +1,7 @@
 """Where the GPUs of a node stand: rows of NUMA areas with a slot for each GPU."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench.topology.devices import GPU, Numa
 from workbench.topology.topology import Topology
@@ -21,6 +21,11 @@ class Sizes:
     def inner(self, areas: int, tiles: int) -> float:
         """All that is no tile in a row of a node."""
         return 2 * self.pad + (areas - 1) * self.area_gap + 2 * areas * self.area_pad + (tiles - areas) * self.tile_gap
+
+    @property
+    def with_memory(self) -> "Sizes":
+        """With room for the line of words and for the bar of the memory below it."""
+        return replace(self, head=52)
 
 
 WIDE = Sizes(pad=12, area_gap=10, area_pad=7, tile_gap=6, head=42, text=10.5)

@@ -1,10 +1,11 @@
 """A machine as a drawing, from top to bottom: title, key, nodes and what is beside them, what is not known, the numbered notes."""
 
 from workbench.topology.drawing.casting import Casting
-from workbench.topology.drawing.grid import COMPACT, WIDE, Groups, grouped, natural_width, place
+from workbench.topology.drawing.grid import COMPACT, WIDE, Groups, Sizes, grouped, natural_width, place
 from workbench.topology.drawing.node import Node, draw_node
 from workbench.topology.drawing.notes import asides, asides_in_a_row, draw_notes, key, unknown
 from workbench.topology.drawing.scene import Item, Line, Rect, Scene, Text, cut, fit
+from workbench.topology.drawing.summary import MOST_TILES, draw_cards
 from workbench.topology.links import LinkKind
 from workbench.topology.topology import Topology
 
@@ -23,10 +24,11 @@ def draw(topology: Topology, casting: Casting | None = None) -> Scene:
     entries, y = key(casting, MARGIN, y, INNER)
     machine, y = _machine(topology, casting, y)
     gaps, y = unknown(topology.warnings, MARGIN, y, INNER)
-    notes, y = draw_notes(casting.notes, MARGIN, y, INNER) if casting.notes is not None else ([], y)
+    notes, y = draw_notes(casting, MARGIN, y, INNER) if casting.notes is not None else ([], y)
     paper = Rect(0, 0, WIDTH, y + 8, "paper", radius=8)
     items = (paper, *title, *entries, *machine, *gaps, *notes)
-    return Scene(WIDTH, y + 8, items, topology.name, casting.description or _summary(topology))
+    meanings = "".join(f"; {word}: {meaning}" for word, meaning in casting.words.items())
+    return Scene(WIDTH, y + 8, items, topology.name, (casting.description or _summary(topology)) + meanings)
 
 
 def _title(topology: Topology) -> Part:
@@ -44,9 +46,16 @@ def _summary(topology: Topology) -> str:
 
 
 def _machine(topology: Topology, casting: Casting, y: float) -> Part:
-    """Nodes one below the other with what is beside them; many, or small ones, in two columns with that below them."""
+    """Nodes one below the other with what is beside them; many, or small ones, in two columns with that below them.
+
+    More GPUs than a person can read are summed up.
+    """
     if not topology.gpus:
         return [Text(MARGIN, y + 14, "There are no GPUs", 12, "muted")], y + 30
+    if len(topology.gpus) > MOST_TILES:
+        drawn, end = draw_cards(topology, casting, MARGIN, y, INNER)
+        below, end = _below(topology, casting, end - GAP)
+        return [*drawn, *below], end
     nodes = {node: grouped(topology, node) for node in topology.nodes}
     largest = max(sum(map(len, row)) for rows in nodes.values() for row in rows)
     if len(nodes) > 3 or (len(nodes) > 1 and largest <= 4):
@@ -57,6 +66,7 @@ def _machine(topology: Topology, casting: Casting, y: float) -> Part:
 def _stack(topology: Topology, casting: Casting, nodes: dict[str, Groups], y: float) -> Part:
     room = INNER - (SIDE + GAP if casting.asides else 0)
     width = min(room, max(NARROWEST, *(natural_width(groups, WIDE, LARGEST) for groups in nodes.values())))
+    sizes = _sizes(WIDE, casting)
     items: list[Item] = []
     top = y
     for at, (name, groups) in enumerate(nodes.items()):
@@ -64,7 +74,7 @@ def _stack(topology: Topology, casting: Casting, nodes: dict[str, Groups], y: fl
             items += [Line(x, y, x, y + NETWORK + 2 * GAP, "wire", 2) for x in (MARGIN + width / 3, MARGIN + width * 2 / 3)]
             items += _network(topology, width, y)
             y += NETWORK + 2 * GAP
-        drawn, height = draw_node(Node(topology, casting, name, place(groups, MARGIN, width, WIDE), WIDE, MARGIN, width), y)
+        drawn, height = draw_node(Node(topology, casting, name, place(groups, MARGIN, width, sizes), sizes, MARGIN, width), y)
         items += [Rect(MARGIN, y, width, height, "node", "edge", 9), *drawn]
         y += height
     beside, end = asides(casting.asides, MARGIN + width + GAP, top, min(WIDEST_SIDE, INNER - width - GAP))
@@ -73,7 +83,8 @@ def _stack(topology: Topology, casting: Casting, nodes: dict[str, Groups], y: fl
 
 def _columns(topology: Topology, casting: Casting, nodes: dict[str, Groups], y: float) -> Part:
     width = (INNER - GAP) / 2
-    sizes = WIDE if all(sum(map(len, row)) <= 4 for groups in nodes.values() for row in groups) else COMPACT
+    is_wide = all(sum(map(len, row)) <= 4 for groups in nodes.values() for row in groups)
+    sizes = _sizes(WIDE if is_wide else COMPACT, casting)
     items: list[Item] = []
     names = list(nodes)
     for pair in (names[at : at + 2] for at in range(0, len(names), 2)):
@@ -83,10 +94,20 @@ def _columns(topology: Topology, casting: Casting, nodes: dict[str, Groups], y: 
         for (drawn, _), (_, x) in zip(parts, left, strict=True):
             items += [Rect(x, y, width, height, "node", "edge", 9), *drawn]
         y += height + GAP
-    end = y - GAP
-    items += _network(topology, INNER, end)
-    beside, end = asides_in_a_row(casting.asides, MARGIN, end + NETWORK + 2 * GAP, INNER)
-    return [*items, *beside], end + 14
+    below, end = _below(topology, casting, y - GAP)
+    return [*items, *below], end
+
+
+def _sizes(sizes: Sizes, casting: Casting) -> Sizes:
+    return sizes.with_memory if casting.memory else sizes
+
+
+def _below(topology: Topology, casting: Casting, y: float) -> Part:
+    """What lies between nodes, and the places beside them, below nodes that end at ``y``."""
+    network = _network(topology, INNER, y) if len(topology.nodes) > 1 else []
+    y += NETWORK + 2 * GAP if network else GAP
+    beside, end = asides_in_a_row(casting.asides, MARGIN, y, INNER)
+    return [*network, *beside], end + 14
 
 
 def _network(topology: Topology, width: float, y: float) -> list[Item]:

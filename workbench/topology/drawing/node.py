@@ -54,16 +54,21 @@ class Node:
     @cached_property
     def lines(self) -> list[list[str]]:
         """The lanes of its GPUs in as few lines as hold them; lanes of different GPUs share one."""
-        lines: list[tuple[list[str], set[str]]] = []
-        for lane in self.casting.lanes:
-            gpus = {gpu.id for gpu in self.gpus if any(chip.lane == lane for chip in self.casting.chips.get(gpu.id, ()))}
-            free = next((line for line in lines if not line[1] & gpus), None)
-            if free:
-                free[0].append(lane)
-                free[1].update(gpus)
-            elif gpus:
-                lines.append(([lane], gpus))
-        return [lanes for lanes, _ in lines] or ([[]] if self.casting.chips else [])
+        return lanes(self.gpus, self.casting) or ([[]] if self.casting.chips else [])
+
+
+def lanes(gpus: Sequence[GPU], casting: Casting) -> list[list[str]]:
+    """The lanes that some GPUs have, in as few lines as hold them."""
+    lines: list[tuple[list[str], set[str]]] = []
+    for lane in casting.lanes:
+        mine = {gpu.id for gpu in gpus if any(chip.lane == lane for chip in casting.chips.get(gpu.id, ()))}
+        free = next((line for line in lines if not line[1] & mine), None)
+        if free:
+            free[0].append(lane)
+            free[1].update(mine)
+        elif mine:
+            lines.append(([lane], mine))
+    return [lane for lane, _ in lines]
 
 
 def draw_node(node: Node, y: float) -> tuple[list[Item], float]:

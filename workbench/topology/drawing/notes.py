@@ -7,7 +7,7 @@ from workbench.topology.drawing.grid import CHIP
 from workbench.topology.drawing.scene import Item, Rect, Text, cut, text_width, wrap
 from workbench.topology.drawing.tile import BADGES, badge, badges
 
-MOST_NOTES = 20
+MOST_NOTES, MOST_SUMS = 20, 6
 _LINE, _SMALL = 15.5, 14.0
 _SEVERITIES = ("error", "warning", "info")
 
@@ -21,7 +21,8 @@ def key(casting: Casting, x: float, y: float, width: float) -> tuple[list[Item],
         left, base = x + at * column, y + 12
         items.append(Rect(left, base - 10, 11, 11, entry.colour, radius=2))
         title = cut(entry.title, column - 30, 12, bold=True)
-        items.append(Text(left + 17, base, title, 12, bold=True))
+        hint = "; ".join(f"{word}: {meaning}" for word, meaning in entry.words.items())
+        items.append(Text(left + 17, base, title, 12, bold=True, hint=hint))
         begin = left + 17 + text_width(title, 12, bold=True) + 12
         room = left + column - 8 - begin
         if entry.numbers and room > 0:
@@ -29,8 +30,13 @@ def key(casting: Casting, x: float, y: float, width: float) -> tuple[list[Item],
             items += badges(entry.numbers, casting, begin + (len(shown) - 1) * BADGES, base - 4, room)
         for line in wrap(entry.text, column - 27, 10.5, 3):
             base += _SMALL
-            items.append(Text(left + 17, base, line, 10.5, "muted"))
+            items.append(Text(left + 17, base, line, 10.5, "muted", hint=hint))
         lowest = max(lowest, base)
+    lines = wrap(" · ".join(f"{word}: {meaning}" for word, meaning in casting.words.items()), width, 10, 3)
+    lowest += 5 if lines else 0
+    for line in lines:
+        lowest += _SMALL
+        items.append(Text(x, lowest, line, 10, "muted"))
     return items, lowest + (12 if casting.entries else 0)
 
 
@@ -81,9 +87,13 @@ def unknown(warnings: Sequence[str], x: float, y: float, width: float) -> tuple[
     return items, y
 
 
-def draw_notes(notes: Sequence[Note], x: float, y: float, width: float) -> tuple[list[Item], float]:
-    """How many there are of each severity, then one after the other; of many the first."""
-    items: list[Item] = [Text(x, y + 14, _count(notes), 13, bold=True)]
+def draw_notes(casting: Casting, x: float, y: float, width: float) -> tuple[list[Item], float]:
+    """How many there are of each severity, then one after the other; of many the first. Then what each device holds."""
+    notes = casting.notes or ()
+    count = _count(notes) or ("No findings" if casting.unchecked else "No findings: nothing is wrong with this map")
+    items: list[Item] = [Text(x, y + 14, count, 13, bold=True)]
+    begin = x + text_width(count, 13, bold=True) + 10
+    items.append(Text(begin, y + 14, cut(casting.unchecked, x + width - begin, 11), 11, "muted"))
     y += 28
     for note in notes[:MOST_NOTES]:
         drawn, y = _note(note, x, y, width)
@@ -91,13 +101,33 @@ def draw_notes(notes: Sequence[Note], x: float, y: float, width: float) -> tuple
     if len(notes) > MOST_NOTES:
         items.append(Text(x + 28, y + 12, f"and {len(notes) - MOST_NOTES} more", 11, "muted"))
         y += 20
-    return items, y
+    sums, y = _sums(casting.sums, x, y, width)
+    return [*items, *sums], y
+
+
+def _sums(sums: Sequence[str], x: float, y: float, width: float) -> tuple[list[Item], float]:
+    """What devices hold, as text; of many kinds the first."""
+    if not sums:
+        return [], y
+    items: list[Item] = [Text(x, y + 12, "Memory held at least, before activations and KV cache", 11.5, bold=True)]
+    y += 14
+    shown = [*sums[:MOST_SUMS], *([f"and {len(sums) - MOST_SUMS} more"] if len(sums) > MOST_SUMS else [])]
+    for line in [line for one in shown for line in wrap(_short(one, width / 2), width - 28, 11, 2)]:
+        y += _LINE
+        items.append(Text(x + 28, y, line, 11, "muted"))
+    return items, y + 13
+
+
+def _short(line: str, width: float) -> str:
+    """ "devices: what they hold" with no more devices than leave room for what is said of them."""
+    devices, colon, rest = line.partition(": ")
+    return f"{cut(devices, width, 11)}{colon}{rest}"
 
 
 def _count(notes: Sequence[Note]) -> str:
     counts = [(sum(note.severity == severity for note in notes), severity) for severity in _SEVERITIES]
     words = [f"{count} {severity}{'s' if count > 1 and severity != 'info' else ''}" for count, severity in counts if count]
-    return ", ".join(words) or "No findings: nothing is wrong with this map"
+    return ", ".join(words)
 
 
 def _note(note: Note, x: float, y: float, width: float) -> tuple[list[Item], float]:

@@ -27,18 +27,18 @@ def png(scene: Scene, theme: str = "light") -> bytes:
     check_theme(theme, ("light", "dark"))
     colours = {"": "none", **THEMES[theme]}
     figure = Figure(figsize=(scene.width / _UNITS, scene.height / _UNITS), dpi=SCALE * _UNITS, facecolor=colours["paper"])
-    FigureCanvasAgg(figure)
+    canvas = FigureCanvasAgg(figure)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_axis_off()
     axes.set_xlim(0, scene.width)
     axes.set_ylim(scene.height, 0)
     for order, item in enumerate(scene.items):
         _draw(axes, item, colours, order)
-    raw, out = BytesIO(), BytesIO()
+    out = BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)  # a letter that DejaVu lacks is drawn as a box
-        figure.savefig(raw, format="png", dpi=SCALE * _UNITS, facecolor=colours["paper"])
-    image = Image.open(raw).convert("RGB")
+        canvas.draw()
+    image = Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
     image.quantize(palette=_palette(colours), dither=Image.Dither.NONE).save(out, format="png", optimize=True)
     return out.getvalue()
 

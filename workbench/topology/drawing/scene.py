@@ -90,7 +90,7 @@ class Circle:
 
 @dataclass(frozen=True)
 class Text:
-    """One line of text; ``y`` is its base line, ``x`` its begin, middle or end."""
+    """One line of text; ``y`` is its base line, ``x`` its begin, middle or end. ``hint``: as of a box."""
 
     x: float
     y: float
@@ -99,6 +99,7 @@ class Text:
     colour: str = "ink"
     bold: bool = False
     anchor: Anchor = "start"
+    hint: str = ""
 
     @property
     def box(self) -> tuple[float, float, float, float]:

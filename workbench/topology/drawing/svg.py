@@ -25,7 +25,7 @@ def svg(scene: Scene, theme: Theme = "auto") -> str:
     """The drawing as one ``<svg>`` element, at most as wide as its page. "auto" follows JupyterLab's theme, else that of the system."""
     check_theme(theme)
     body = "".join(_element(item, _variable if theme == "auto" else THEMES[theme].__getitem__) for item in scene.items)
-    id = f"{_NAME}-{sha256((theme + scene.title + body).encode()).hexdigest()[:10]}"  # two drawings of one page differ
+    id = f"{_NAME}-{sha256((theme + _text(scene.title) + body).encode()).hexdigest()[:10]}"  # two drawings of one page differ
     style = f"<style>{_rules(id)}</style>" if theme == "auto" else ""
     width, height = _number(scene.width), _number(scene.height)
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" style="max-width:100%;height:auto;display:block"'
@@ -75,8 +75,9 @@ def _box(item: Rect, paint: Paint) -> str:
 def _words(item: Text, paint: Paint) -> str:
     anchor = f' text-anchor="{item.anchor}"' if item.anchor != "start" else ""
     weight = ' font-weight="600"' if item.bold else ""
+    title = f"<title>{_text(item.hint)}</title>" if item.hint else ""
     place = f'x="{_number(item.x)}" y="{_number(item.y)}" font-size="{_number(item.size)}"'
-    return f'<text {place}{anchor}{weight} style="fill:{paint(item.colour)}">{_text(item.text)}</text>'
+    return f'<text {place}{anchor}{weight} style="fill:{paint(item.colour)}">{title}{_text(item.text)}</text>'
 
 
 def _style(paint: Paint, fill: str, stroke: str, width: float, dashed: bool = False) -> str:

@@ -5,13 +5,14 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from workbench.topology.devices import GPU
-from workbench.topology.drawing.casting import Casting, Chip
+from workbench.topology.drawing.casting import Casting, Chip, Held
 from workbench.topology.drawing.grid import CHIP, LANE, Row, Sizes, Slot
 from workbench.topology.drawing.scene import Circle, Item, Line, Rect, Text, fit, text_width
 
 BADGE, BADGES = 8.0, 18.0  # pixels: radius of a number, and from one to the next
 _VENDORS = re.compile(r"^(NVIDIA|AMD|Intel)\s+|\b(GeForce|Instinct|Tesla|Radeon)\s+")
 _HATCH = 9.0
+MEMORY = 5.0  # height of its bar
 
 
 def gpu_name(gpu: GPU) -> str:
@@ -35,9 +36,12 @@ def tile(slot: Slot, casting: Casting, sizes: Sizes, y: float, height: float) ->
     numbers = casting.numbers(gpu.id)
     title = fit((f"{kind} {gpu.index}", str(gpu.index)), slot.width - 12 - BADGES * bool(numbers), 12, bold=True)
     yield Text(slot.x + 7, y + 17, title, 12, colour, bold=True)
-    words = fit(tile_words(gpu), slot.width - 12, sizes.text) if sizes.head > 30 else ""
+    held = casting.memory.get(gpu.id) if gpu.kind == "gpu" else None
+    words = fit(held_words(gpu, held) if held else tile_words(gpu), slot.width - 10, sizes.text) if sizes.head > 30 else ""
     if words:
-        yield Text(slot.x + 7, y + 33, words, sizes.text, "muted")
+        yield Text(slot.x + 7, y + 33, words, sizes.text, "muted", hint=held.text if held else "")
+    if held and held.of:
+        yield from _memory_bar(held, held.of, slot, y + 38)
     above, below = slot.width - 14 - text_width(title, 12, bold=True), slot.width - 14 - text_width(words, sizes.text)
     first = max(1, int(above / BADGES))
     if len(numbers) > first and words and below >= BADGES:  # the line of the memory has room too
@@ -56,6 +60,20 @@ def tile_words(gpu: GPU) -> tuple[str, ...]:
     if gpu.name is None and gpu.memory_gib is None:
         return ("?",)
     return f"{gpu_name(gpu)} · {memory(gpu)}", *([memory(gpu)] if gpu.memory_gib is not None else [gpu_name(gpu), "? GiB"])
+
+
+def held_words(gpu: GPU, held: Held) -> tuple[str, ...]:
+    """What it holds of its memory, the longest form first."""
+    of = f"{held.of:.0f}" if held.of is not None else "?"
+    short = f"{held.gib:.1f} of {of} GiB"
+    return f"{gpu_name(gpu)} · {short}", short, f"{held.gib:.1f} of {of}", f"{held.gib:.1f}/{of}", f"{held.gib:.0f}/{of}"
+
+
+def _memory_bar(held: Held, of: float, slot: Slot, y: float) -> Iterator[Item]:
+    """How full it is at least; where it holds too much, all of it in the colour of errors."""
+    width = slot.width - 14
+    yield Rect(slot.x + 7, y, width, MEMORY, "band", radius=2, hint=held.text)
+    yield Rect(slot.x + 7, y, max(1.0, width * min(1.0, held.gib / of)), MEMORY, "error" if held.over else "wire", radius=2, hint=held.text)
 
 
 def _hint(gpu: GPU) -> str:
