@@ -1,16 +1,17 @@
 """A topology from what ``nvidia-smi topo -m``, ``rocm-smi --showtopo`` or ``amd-smi topology`` printed, as people paste it.
 
-Steps: plain lines (``page``), words (``cells``), header and rows (``matrix``), CPUs and NUMA nodes (``affinity``), pairs
-(``settled``), and the devices with their links (``nvidia_matrix``, ``rocm_matrix``).
+Steps: plain lines (``page``), lines that a terminal wrapped (``wrapped``), words (``cells``), header and rows (``matrix``), CPUs and
+NUMA nodes (``affinity``), names and memory (``beside``), pairs (``settled``), and the devices with their links (``nvidia``, ``rocm``).
 """
 
 import re
 
 from workbench.errors import ConfigError, check_kind
 from workbench.topology.reading.matrix import ASKED
-from workbench.topology.reading.nvidia import read_nvidia
+from workbench.topology.reading.nvidia import has_links, read_nvidia
 from workbench.topology.reading.page import Page, clean
-from workbench.topology.reading.rocm import is_rocm, read_rocm
+from workbench.topology.reading.rocm import has_types, is_rocm, read_rocm
+from workbench.topology.reading.wrapped import rejoin
 from workbench.topology.topology import Topology
 
 MOST_CHARACTERS = 4_000_000
@@ -24,10 +25,16 @@ _REASONS = (
     (r"Insufficient Permissions|permission denied", "nvidia-smi was not permitted there", "ask for the GPUs, then " + RUN),
     (r"<!doctype|<html|<body|<div", "that is a web page", "copy the text of the matrix out of it"),
     (r"NVIDIA-SMI\s+\d|Driver Version:", "that is the table of plain nvidia-smi, which has no links", RUN),
-    (r"GPU\d{1,4}.{0,200}\s(?:OK|CNS|GNS|TNS|NS)\s|^\s*OK\s+=\s", "that says only which peers may read memory", RUN),
-    (r"^\s*(?:X|SYS|PIX|NV#)\s+=\s", "that is the legend without the matrix", "copy the lines above it, too"),
+    (r"GPU\d{1,4}.{0,200}\s(?:OK|CNS|GNS|TNS|NS)\s|^[ \t]*OK[ \t]+=\s", "that says only which peers may read memory", RUN),
+    (r"^[ \t]*(?:X|SYS|PIX|NV#)[ \t]+=\s", "that is the legend without the matrix", "copy the lines above it, too"),
     (r"\(UUID: GPU-", "that is the list of nvidia-smi -L, which has no links", RUN),
-    (r"\bGPU\d+\s+GPU\d+", "there is a header, but no row of a GPU", "copy the lines below it, too"),
+    (
+        r"GPU\d{1,4}\"? ?[,;] ?\"?(?:X|NV\d|SYS|NODE|PHB|PXB|PIX|GPU1)\b.*[,;]",
+        "its cells are separated by commas",
+        "give what nvidia-smi topo -m printed, with blanks or tabs",
+    ),
+    (r"^\W{0,40}GPU\d{1,4}[ \t]+(?:X\b|NV\d)", "there are rows without a header, too few to name the columns", "copy the line above them, too"),
+    (r"\bGPU\d+[ \t]+GPU\d", "there is a header, but no row of a GPU", "copy the lines below it, too"),
 )
 
 
@@ -48,7 +55,11 @@ def _parsed(text: str, name: str) -> Topology:
     if len(text) > MOST_CHARACTERS:
         raise ConfigError(ASKED, f"the text has {len(text):,} characters, more than {MOST_CHARACTERS:,}", "give the matrix only")
     page = clean(text)
-    topology = read_rocm(page, name) if is_rocm(page) else read_nvidia(page, name)
+    if is_rocm(page) and not has_links(page):
+        return read_rocm(page, name)
+    if has_types(page):
+        raise ConfigError(ASKED, "the text has matrices of NVIDIA's and of AMD's tools", "parse each by itself")
+    topology = read_nvidia(rejoin(page), name)
     if topology is None:
         raise _refusal(page)
     return topology
@@ -57,7 +68,7 @@ def _parsed(text: str, name: str) -> Topology:
 def _refusal(page: Page) -> ConfigError:
     if page.last < 0:
         return ConfigError(ASKED, "the text is empty", RUN)
-    head = page.text[:MOST_LOOKED_AT]
+    head = page.text.strip()[:MOST_LOOKED_AT]
     for pattern, found, fix in _REASONS:
         if re.search(pattern, head, re.I | re.M):
             return ConfigError(ASKED, found, fix)

@@ -8,20 +8,24 @@ import re
 from dataclasses import dataclass
 
 from workbench.topology.devices import Numa
-from workbench.topology.reading.cells import SELF, numbers
+from workbench.topology.reading.cells import LOST, SELF, is_class, numbers
 from workbench.topology.reading.matrix import Row
 
 TAB = 8
-MOST_NODES = 4096
+MOST_NODES = 1024  # of Linux
+MOST_NODES_NEAR = 64  # one GPU; more are the CPUs
 
 
 @dataclass(frozen=True)
 class Affinity:
-    """What one row says. ``cells``: how many cells it has, empty ones counted, for telling a row that was cut from a whole one."""
+    """What one row says. ``cells``: how many cells it has, empty ones counted, for telling a row that was cut from a whole one.
+    ``unread``: what stands there and is neither a NUMA node nor N/A.
+    """
 
     cpus: str | None = None
     numa: Numa = None
     cells: int = 0
+    unread: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,13 @@ def read_affinities(rows: tuple[Row, ...], columns: frozenset[str] | None, gpus:
     cells = [_shifted(exact, most) if exact is not None else tuple(row.tail.split()) for exact, row in zip(split, rows, strict=True)]
     guess = frozenset(["cpu", "numa", "gpu numa"][: max(1, max((len(row) for row in cells), default=0))])
     table = _Table(tuple(cells), tuple(exact is not None for exact in split), guess if columns is None else columns, gpus, at_end, ended)
-    return tuple(_affinity(table, number) for number in range(len(rows)))
+    return tuple(_affinity(table, number) if _is_told(row) else Affinity(unread=row.text[-40:]) for number, row in enumerate(rows))
+
+
+def _is_told(row: Row) -> bool:
+    """Whether it is told where the cells end; "NV999" may be NV9 and a CPU."""
+    last = row.cells[-1].word
+    return bool(last) and LOST not in row.tail and not (re.match(r"NV\d", last) and not is_class(last))
 
 
 def is_cut(affinities: tuple[Affinity, ...], columns: frozenset[str] | None, ended: bool) -> bool:
@@ -101,15 +111,15 @@ def _affinity(table: _Table, number: int) -> Affinity:
     cpus = next(iter(cells), "")
     known = (
         numbers(cpus) is not None
+        and (table.exact[number] or len(values) != 2 or values[1] != "N/A" or not cpus.isdecimal())  # that may be the NUMA node
         and not (ends and len(values) == 1)
         and (len(values) > 1 or table.exact[number] or table.columns == {"cpu"})
     )
     numa = _numa_cell(table, number, last)
     if numa and ends and cells[-1] == numa and len(values) < 3 and not _confirmed(table, cpus, numa):
         numa = ""
-    return Affinity(
-        cpus if known and (len(values) > 2 or cpus != numa or table.exact[number]) else None, _numa(numa, cells, table), len(cells)
-    )
+    near = cpus if known and (len(values) > 2 or cpus != numa or table.exact[number]) else None
+    return Affinity(near, _numa(numa, cells, table), len(cells), "" if numa == "N/A" or _nodes(numa) else numa)
 
 
 def _numa_cell(table: _Table, number: int, last: bool) -> str:
@@ -148,8 +158,8 @@ def _confirmed(table: _Table, cpus: str, numa: str) -> bool:
 
 def _numa(text: str, cells: tuple[str, ...], table: _Table) -> Numa:
     """ "0" -> 0, "0-1" -> (0, 1). Where the GPU's memory is a NUMA node itself (a number under GPU NUMA ID) the first is the CPU's."""
-    found = numbers(text)
-    if not found or max(found) > MOST_NODES:
+    found = _nodes(text)
+    if not found:
         return None
     if len(found) == 1 or "gpu numa" not in table.columns:
         return found[0] if len(found) == 1 else found
@@ -157,3 +167,9 @@ def _numa(text: str, cells: tuple[str, ...], table: _Table) -> Numa:
     if own.isdecimal():
         return found[0]
     return found if own else None  # cut before the ID: no one knows which
+
+
+def _nodes(text: str) -> tuple[int, ...] | None:
+    """The NUMA nodes of a list; None where it is none, or where no machine has such."""
+    found = numbers(text)
+    return found if found and len(found) <= MOST_NODES_NEAR and max(found) < MOST_NODES else None

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 SELF = "X"
 P2P = {"OK": True, "CNS": False, "GNS": False, "TNS": False, "NS": False, "DR": False, "U": None}  # the legend of `topo -p2p`
+LOST = "\ufffd"  # stands for words that can't be told apart
 MOST_CELLS = 4096
 MOST_LANES, MOST_LANES_GLUED = 36, 18  # a GPU has at most 18 NVLinks today; what stands apart may have more tomorrow
 
@@ -64,7 +65,7 @@ def scan(text: str, start: int, expected: int | None) -> tuple[Cell, ...]:
             glued = expected is None or len(cells) >= expected - 1
             cells.append(_nvlink(text, found.span(1), glued, cells))
         else:
-            cells.append(Cell(word, found.start(1), found.end(1)))
+            cells.append(Cell("" if LOST in word else word, found.start(1), found.end(1)))
         position = cells[-1].end
     return tuple(cells)
 
@@ -79,6 +80,8 @@ def _nvlink(text: str, span: tuple[int, int], glued: bool, before: list[Cell]) -
     if not glued or (is_class(word) and text[end : end + 1] not in ("-", ",")):
         return Cell(word, start, end)
     rest = text[start + 2 : start + 4200].split(maxsplit=1)[0]
+    if rest.isdecimal():
+        return Cell(word, start, end)  # one number: no one knows whether a CPU is in it
     fits = [used for used in (1, 2) if _is_lanes(rest[:used]) and numbers(rest[used:])]
     if len(fits) > 1:
         fits = [used for used in fits if any(cell.word == f"NV{rest[:used]}" for cell in before)]

@@ -111,11 +111,17 @@ def find_matrices(page: Page) -> list[Matrix]:
         header = read_header(line)
         if header:
             command = "" if _open(found, Matrix(header, command)) else command
-        else:
-            _add(found, line, number)
-        if found:
             _check_size(found)
-    return [matrix for matrix in found if matrix.rows]
+        elif _add(found, line, number):
+            _check_size(found)
+    return [matrix for matrix in found if matrix.rows and (matrix.header or _names_itself(matrix))]
+
+
+def _names_itself(matrix: Matrix) -> bool:
+    """Whether rows without a header tell their columns: each has its own X, or it is the only one, with CPUs behind its X."""
+    if len(matrix.rows) == 1:
+        return len(matrix.rows[0].cells) == 1 and bool(matrix.rows[0].tail.strip())
+    return len({row.diagonal for row in matrix.rows}) == len(matrix.labels)
 
 
 def _check_size(found: list[Matrix]) -> None:
@@ -138,19 +144,20 @@ def _open(found: list[Matrix], matrix: Matrix) -> bool:
     return True
 
 
-def _add(found: list[Matrix], line: str, number: int) -> None:
-    """Add ``line`` to the matrix that it is a row of; a row of none begins a matrix without a header."""
+def _add(found: list[Matrix], line: str, number: int) -> bool:
+    """Add ``line`` to the matrix that it is a row of; a row of none begins a matrix without a header. Whether it is a row."""
     for matrix in reversed(found[-2:]):
         row = read_row(line, number, matrix.header) if matrix.header else None
         if row:
             matrix.add(row)
-            return
+            return True
     row = read_row(line, number, None)
     if row is None:
-        return
+        return False
     if not found or row.label in found[-1].labels:
         found.append(Matrix(None, ""))
     found[-1].add(row)
+    return True
 
 
 def read_header(line: str) -> Header | None:
@@ -162,7 +169,7 @@ def read_header(line: str) -> Header | None:
     end = affinity.start() if affinity else len(line)
     words = _cards_before(line[: first.start()]) + line[first.start() : end].split()
     devices = tuple(name for word in words for name in (_GLUE.split(word[:4096]) if len(word) > 7 else (word,)))
-    if not all(_is_device(name) for name in devices) or len(set(devices)) < len(devices):
+    if not all(is_device(name) for name in devices) or len(set(devices)) < len(devices):
         return None
     tail = line[end : end + 400]
     named = {"cpu": "CPU" in tail, "numa": bool(re.search(r"(?<!GPU )NUMA", tail)), "gpu numa": bool(re.search(r"GPU\s{1,8}NUMA", tail))}
@@ -178,7 +185,7 @@ def _cards_before(text: str) -> list[str]:
     return words[start:]
 
 
-def _is_device(name: str) -> bool:
+def is_device(name: str) -> bool:
     if name.startswith("GPU"):
         return is_gpu(name)
     return bool(_DEVICE.match(name)) and any(letter.isdigit() for letter in name) and not is_word(name)
@@ -193,9 +200,18 @@ def read_row(line: str, number: int, header: Header | None) -> Row | None:
         if (label in header.known) if header else (is_gpu(label) or re.match(_CARD, label)):
             cells = scan(text, len(label), len(header.devices) if header else None)
             row = Row(label, cells, text.rstrip(), number) if cells else None
-            if row and (is_word(cells[0].word) if header else _stands_alone(row)):
+            if row and (_is_under(row, header) if header else _stands_alone(row)):
                 return row
     return None
+
+
+def _is_under(row: Row, header: Header) -> bool:
+    """Whether it is no prose: it begins with a cell, has its X in its column, or is as long as the header and of cells mostly."""
+    if is_word(row.cells[0].word):
+        return True
+    own = header.devices.index(row.label)
+    words = sum(is_word(cell.word) for cell in row.cells)
+    return row.diagonal == own or (len(row.cells) == len(header.devices) and 2 * words >= len(row.cells))
 
 
 def _stands_alone(row: Row) -> bool:
@@ -253,18 +269,22 @@ def _names(matrix: Matrix) -> Mapping[int, str]:
     if matrix.header is None:
         return stand
     named = dict(enumerate(matrix.header.devices))
+    whole = [row for row in matrix.rows if len(row.cells) >= len(named)]  # another one may have lost a cell before its X
+    stand = {row.diagonal: row.label for row in whole if row.diagonal is not None}
     beyond = {position: label for position, label in stand.items() if position not in named and label not in matrix.header.known}
     wrong = sum(named.get(position) != label for position, label in stand.items() if position not in beyond)
     return named | beyond if wrong * 2 <= len(stand) else stand
 
 
 def _fits(row: Row, at: Mapping[str, int], width: int) -> bool:
-    """Whether its X stands in its column, or the row ends before."""
+    """Whether its X stands in its column, or the row ends before, or is whole and has an unknown word there."""
     if row.label not in at:
         return False
     if row.diagonal is not None:
         return row.diagonal == at[row.label]
-    return len(row.cells) <= at[row.label] and all(cell.word != SELF for cell in row.cells)
+    if any(cell.word == SELF for cell in row.cells):
+        return False
+    return len(row.cells) <= at[row.label] or (len(row.cells) == width and not is_word(row.cells[at[row.label]].word))
 
 
 def _certain(row: Row, width: int, last: bool, ended: bool) -> int:

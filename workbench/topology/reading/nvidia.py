@@ -2,37 +2,18 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from workbench.errors import ConfigError
 from workbench.topology.devices import GPU, NIC
 from workbench.topology.links import Link
 from workbench.topology.memory import memory_of
 from workbench.topology.reading.affinity import Affinity, is_cut, read_affinities
-from workbench.topology.reading.cells import P2P, is_class
+from workbench.topology.reading.beside import Beside, read_beside
+from workbench.topology.reading.cells import is_class, is_word
 from workbench.topology.reading.matrix import ASKED, Matrix, Said, find_matrices, is_gpu, read_cells
 from workbench.topology.reading.page import Page
-from workbench.topology.reading.settled import Settled, lost, numa_warnings, settle
-from workbench.topology.topology import Pair, Topology, connect
-
-_NAMED = re.compile(r"\bGPU\s+(\d{1,4}(?:,\s?\d{1,4}){0,256}):\s+(.{2,80}?)\s*(?:\(UUID:\s*(GPU-[0-9a-fA-F-]{1,64})\))?\s*$")
-_MAKERS = re.compile(r"NVIDIA|Tesla|GeForce|Quadro|TITAN|GRID|RTX", re.I)
-_LEGEND = re.compile(r"(?<![A-Za-z0-9_])(NIC\d{1,4}):\s+([A-Za-z]\w{1,40})\s*$")
-_MIG = re.compile(r"\bMIG\s.{1,40}Device\s+\d+:\s+\(UUID:")
-
-
-@dataclass(frozen=True)
-class Beside:
-    """What the text says beside the matrix. ``names``, ``uuids``: GPU's number -> what ``nvidia-smi -L`` calls it; ``devices``: NIC -> its
-    legend; ``peers``: (GPU, GPU) -> whether one may read the other's memory; ``mig``: whether GPUs are cut into slices.
-    """
-
-    names: dict[int, str]
-    uuids: dict[int, str]
-    devices: dict[str, str]
-    peers: dict[Pair, bool]
-    mig: bool
-
+from workbench.topology.reading.settled import Settled, lost, numa_warnings, settle, unread_warnings
+from workbench.topology.topology import Topology, connect
 
 def read_nvidia(page: Page, name: str) -> Topology | None:
     """The topology of the page's one `topo -m` matrix; None where there is none. Raises ConfigError where there are two."""
@@ -40,12 +21,23 @@ def read_nvidia(page: Page, name: str) -> Topology | None:
     links = [matrix for matrix in matrices if matrix.is_links] or [matrix for matrix in matrices if _is_bare(matrix)]
     if not links:
         return None
-    beside = _beside(page, [matrix for matrix in matrices if matrix.is_p2p])
+    beside = read_beside(page, [matrix for matrix in matrices if matrix.is_p2p])
     found = [_topology(matrix, page, name, beside) for matrix in links[:8]]
     if not all(_covers(found[0], again) for again in found[1:]):
         fix = 'parse each by itself, then Topology.join({"node1": ..., "node2": ...}, gb_per_s=...)'
         raise ConfigError(ASKED, f"the text has {len(links)} matrices that differ, of several machines perhaps", fix)
     return found[0]
+
+
+def has_links(page: Page) -> bool:
+    """Whether there is a matrix of links as NVIDIA's tool writes it."""
+    return any(matrix.is_links for matrix in find_matrices(page))
+
+
+def _is_orphan(line: str) -> bool:
+    """Whether it has cells only, and no row's name: a part of a row that was not put together again."""
+    words = line[:4096].split()
+    return bool(words) and is_word(words[0]) and all(map(is_word, words)) and any(map(is_class, words))
 
 
 def _is_bare(matrix: Matrix) -> bool:
@@ -71,6 +63,9 @@ def _topology(matrix: Matrix, page: Page, name: str, beside: Beside) -> Topology
     missing = lost(said, settled, {row.label for row in matrix.rows}, labels)
     if cut:
         missing += (f"{matrix.rows[-1].label}: its row is cut off behind the links",)
+    missing += unread_warnings({label: affinity.unread for label, affinity in read.items() if affinity.unread})
+    if any(map(_is_orphan, page.lines)):
+        missing += ("there are lines of cells that belong to no row",)
     no_header = () if matrix.header else ("there is no header: columns are named by the X of the rows",)
     mig = ("some GPUs are cut into MIG slices, which the matrix does not list",) if beside.mig else ()
     links, nic_links = _links(gpus, nics, settled, beside)
@@ -96,7 +91,8 @@ def _affinities(matrix: Matrix, said: Said, page: Page, at_end: bool) -> tuple[d
 
 def _gpu(index: int, affinity: Affinity, beside: Beside) -> GPU:
     name = beside.names.get(index)
-    return GPU(index, name=name, memory_gib=memory_of(name), numa=affinity.numa, cpus=affinity.cpus, uuid=beside.uuids.get(index))
+    memory_gib = beside.memories.get(index, memory_of(name))
+    return GPU(index, name=name, memory_gib=memory_gib, numa=affinity.numa, cpus=affinity.cpus, uuid=beside.uuids.get(index))
 
 
 def _own_name(label: str) -> str | None:
@@ -113,34 +109,3 @@ def _links(gpus: tuple[GPU, ...], nics: tuple[NIC, ...], settled: Settled, besid
     between = {(ids[a], ids[b]): words[a, b] for a, b in ordered if is_gpu(b)}
     peers = {(ids[a], ids[b]): allowed for (a, b), allowed in beside.peers.items() if a in ids and b in ids}
     return connect(gpus, between, peers), tuple(Link(ids[a], ids[b], words[a, b]) for a, b in ordered if not is_gpu(b))
-
-
-def _beside(page: Page, p2p: list[Matrix]) -> Beside:
-    names: dict[int, set[str]] = {}
-    uuids: dict[int, set[str]] = {}
-    devices: dict[str, str] = {}
-    mig = False
-    for line in page.lines:
-        if "GPU" in line and ":" in line and len(line) < 4096 and (found := _NAMED.search(line)) and (found[3] or _MAKERS.search(found[2])):
-            for index in map(int, found[1].split(",")):
-                names.setdefault(index, set()).add(found[2])
-                uuids.setdefault(index, set()).update([found[3]] if found[3] else [])
-        elif "NIC" in line and len(line) < 4096 and (legend := _LEGEND.search(line)):
-            devices[legend[1]] = legend[2]
-        mig = mig or ("MIG" in line and len(line) < 4096 and bool(_MIG.search(line)))
-    return Beside(_agreed(names), _agreed(uuids), devices, _peers(p2p, page), mig)
-
-
-def _agreed(said: dict[int, set[str]]) -> dict[int, str]:
-    return {index: next(iter(words)) for index, words in said.items() if len(words) == 1}
-
-
-def _peers(matrices: list[Matrix], page: Page) -> dict[Pair, bool]:
-    """(GPU, GPU) -> whether peers may read and write. Where both directions or several matrices differ: nothing, or no if one says no."""
-    allowed: dict[Pair, bool] = {}
-    for matrix in matrices:
-        ended = page.ended or matrix.rows[-1].line != page.last
-        settled = settle(read_cells(matrix, ended).cells, lambda word: P2P.get(word) is not None)
-        for pair, word in settled.words.items():
-            allowed[pair] = allowed.get(pair, True) and bool(P2P[word])
-    return allowed

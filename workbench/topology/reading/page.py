@@ -12,6 +12,7 @@ _BLANKS = re.compile("[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
 _INVISIBLE = re.compile("[\ufeff\u200b-\u200f\u2060\x00\x08\x1b]")
 _CLOSING = "|\u2502\"'`\\ "
 _CLOSING_ENDS = tuple(_CLOSING.strip())
+_WRITTEN_OUT = re.compile(r"GPU\d{1,4} ?\\[nt]|\\[nt] ?GPU\d")
 _NEWLINES = re.compile(r"\r+\n?|[\x0b\x0c\x85\u2028\u2029]")
 
 
@@ -35,7 +36,7 @@ class Page:
 
 def clean(text: str) -> Page:
     """``text`` without escape sequences and invisible characters, with plain blanks and line ends."""
-    if "\\n" in text and "\n" not in text.strip():  # one string of a log or of source code
+    if ("\\n" in text and "\n" not in text.strip()) or _WRITTEN_OUT.search(text):  # a string of a log or of source code
         text = text.replace("\\r", "").replace("\\n", "\n").replace("\\t", "\t")
     text = _INVISIBLE.sub("", _ESCAPES.sub("", text))
     text = _NEWLINES.sub("\n", _BLANKS.sub(" ", text))

@@ -64,6 +64,11 @@ def is_rocm(page: Page) -> bool:
     return bool(_SIGN.search(page.text))
 
 
+def has_types(page: Page) -> bool:
+    """Whether there is a matrix of link types between AMD's GPUs."""
+    return is_rocm(page) and any(section.is_types and TYPES & {word for _, words in section.rows for word in words} for section in _sections(page))
+
+
 def read_rocm(page: Page, name: str) -> Topology:
     """The topology of the link types. Raises ConfigError where there are none, or two that differ."""
     sections = _sections(page)

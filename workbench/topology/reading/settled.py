@@ -50,7 +50,7 @@ def lost(said: Said, settled: Settled, rows: set[str], gpus: list[str]) -> tuple
         (said.short, f"{_names(said.short)}: row cut off"),
         (said.unfit, f"{_names(said.unfit)}: the row does not fit the header and is left out"),
         (said.misnamed, "the header does not fit the rows: columns are named by the X of the rows"),
-        (said.unnamed, f"{said.unnamed} columns have no name"),
+        (said.unnamed, f"{said.unnamed} column{'s have' if said.unnamed > 1 else ' has'} no name"),
         (pairs, f"links {_pairs(pairs, gpus)} are not known"),
         (between, "the two rows of a pair differ, its link is left out: " + _words(between)),
         (unread, "no class of link, left out: " + _words(unread)),
@@ -63,6 +63,12 @@ def numa_warnings(gpus: Iterable[GPU]) -> tuple[str, ...]:
     gpus = tuple(gpus)
     unknown = [f"GPU{gpu.index}" for gpu in gpus if gpu.numa is None]
     return (f"{_names(unknown)}: NUMA node not known",) if 0 < len(unknown) < len(gpus) else ()
+
+
+def unread_warnings(unread: Mapping[str, str]) -> tuple[str, ...]:
+    """Behind whose cells something stands that can't be read. ``unread``: label -> what."""
+    words = [f"{label} ({text.strip()})" for label, text in unread.items()]
+    return (f"NUMA node can't be read: {_names(words)}",) if words else ()
 
 
 def _names(names: list[str]) -> str:
