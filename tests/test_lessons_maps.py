@@ -89,7 +89,7 @@ def test_a_topology_misread(tmp_path: Path) -> None:
     cells = execute(TOPOLOGY, tmp_path, wrong, pasted="who knows\n")
     said = verdicts(cells)
     assert said["nvlinks_0_3"] == "wrong: GPU0's row says NV2 in GPU3's column"
-    even = "wrong: from local:0 to local:6 it is SYS, from local:2 to local:4 it is SYS"
+    even = "wrong: from 0 to 6 it is SYS, from 2 to 4 it is SYS"
     assert (said["even_all_linked"], said["four_all_linked"]) == (even, even)
     assert said["slowest_even_pair"] == "wrong: that is NV1, and another pair has less"
     assert said["cpus_of_5"] == "wrong: they are next to the GPUs [0, 1, 2, 3]"

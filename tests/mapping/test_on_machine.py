@@ -14,6 +14,7 @@ from workbench.mapping import DeviceMap
 from workbench.mapping.checks import Question
 from workbench.mapping.on_machine import OnMachine
 from workbench.topology import Topology
+from workbench.topology.drawing.scene import Rect
 
 FINDINGS = (
     finding("WB101", "reward", "devices 9", "no local:9", "name devices that are there"),
@@ -99,3 +100,31 @@ def test_nothing_collides_with_the_findings_of_the_checks(name: str) -> None:
     assert collisions(scene) == []
     assert outside(scene) == []
     assert "actor" in texts(scene)
+
+
+def test_what_was_not_checked_is_said_where_nothing_was_found() -> None:
+    devices = DeviceMap(actor="0-3", rollout="0-3")
+    assert devices.on("l40s-4").verdict == "no findings; sizes and memory were not checked: no model given"
+    assert devices.on("l40s-4", model="shape:qwen2.5-7b").verdict == "no findings"
+    slots = DeviceMap(actor="cpu:0-1", rollout="cpu:0-1").on(Topology.cpu(2), model="shape:qwen2.5-7b")
+    assert slots.verdict == "no findings; memory was not checked: CPU slots stand for GPUs"
+    assert "No findings: nothing is wrong with this map" not in texts(devices.on("l40s-4").scene)
+    assert "No findings: nothing is wrong with this map" in texts(devices.on("l40s-4", model="shape:qwen2.5-7b").scene)
+
+
+def test_what_each_gpu_holds_is_drawn() -> None:
+    full = DeviceMap(actor="0-7", rollout="0-7 tp2").on("hgx-h100", model="shape:llama-70b")
+    assert {device: round(sum(parts.values())) for device, parts in full.held.items()} == {f"local:{n}": 196 for n in range(8)}
+    bars = [item for item in full.scene.items if isinstance(item, Rect) and item.hint.startswith("at least actor weights 128.5 GiB")]
+    assert [bar.fill for bar in bars] == ["band", "error"] * 8
+    assert texts(full.scene).count("195.8 of 80") == 8
+    assert any(text.startswith("local:0-7: 195.8 of 79.7 GiB (actor weights 128.5") for text in texts(full.scene))
+    fits = DeviceMap(actor="0-7 fsdp", rollout="0-7 tp4").on("hgx-h100", model="shape:llama-70b")
+    assert not any(isinstance(item, Rect) and item.fill == "error" for item in fits.scene.items)
+    assert DeviceMap(actor="0").on("hgx-h100").held == {}
+
+
+def test_control_characters_of_a_name_stay_inside() -> None:
+    topology = Topology.cpu(1)
+    object.__setattr__(topology, "name", "m\x1b[31m")  # whatever a constructor lets through
+    assert "\x1b" not in str(DeviceMap(actor="cpu:0").on(topology))

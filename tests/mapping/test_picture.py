@@ -4,7 +4,7 @@ import pytest
 
 from workbench.findings import finding
 from workbench.mapping import DeviceMap
-from workbench.mapping.picture import Verdict, casting, named, role_chips, words
+from workbench.mapping.picture import Verdict, casting, meanings, memory_of, named, role_chips, words
 from workbench.roles import Role
 from workbench.topology import Topology
 from workbench.topology.drawing.casting import Aside, Casting
@@ -101,3 +101,25 @@ def test_spans_of_devices_are_read() -> None:
     two = Topology.preset("2xdgx-a100")
     assert named(finding("WB104", "", "12 of 16", "node2:4-7 are mapped to nothing", "-"), two) == tuple(f"node2:{n}" for n in range(4, 8))
     assert named(finding("WB603", "", "http://node1:8080", "http://node9:3 is silent", "-"), two) == ()
+
+
+@pytest.mark.parametrize(
+    ("roles", "role", "explained"),
+    [
+        ({"actor": "0-3"}, Role.ACTOR, ["copies", "hybrid"]),
+        ({"actor": "0-3 fsdp", "rollout": "4-7 tp2"}, Role.ACTOR, ["fsdp"]),
+        ({"actor": "0-3", "rollout": "4-7 tp2"}, Role.ROLLOUT, ["tp", "adapter"]),
+        ({"actor": "0", "rollout": "0"}, Role.ROLLOUT, ["merged", "hybrid"]),
+        ({"actor": "0"}, Role.REFERENCE, []),
+        ({"actor": "0"}, Role.REWARD, []),
+    ],
+)
+def test_words_that_occur_are_explained(roles: dict[str, str], role: Role, explained: list[str]) -> None:
+    assert list(meanings(DeviceMap(**roles).resolve(DGX)[role])) == explained
+
+
+def test_a_gpu_is_too_full_where_the_checks_say_so() -> None:
+    assert memory_of({"actor weights": 60.0, "rollout weights": 15.9}, DGX, "local:0").over is False  # of 80 GiB 76 are usable
+    full = memory_of({"actor weights": 60.0, "rollout weights": 16.1}, DGX, "local:0")
+    assert (full.gib, full.of, full.over) == (pytest.approx(76.1), 80.0, True)
+    assert full.text == "at least actor weights 60.0 GiB, rollout weights 16.1 GiB"

@@ -53,6 +53,9 @@ def test_save_writes_as_the_suffix_says(tmp_path: Path, name: str, begin: bytes)
         ("machine.jpg", None, "end the name with"),
         ("machine", None, "no suffix"),
         ("no/such/folder.svg", None, "can't be written"),
+        ("nul\0.svg", None, "no file can have this name"),
+        ("lone \ud800.svg", None, "no file can have this name"),
+        ("n" * 300 + ".svg", None, "File name too long"),
         ("machine.png", "auto", "the themes are light, dark"),
         ("machine.svg", HOSTILE, "the themes are light"),
     ],
@@ -61,6 +64,25 @@ def test_save_says_what_is_wrong(tmp_path: Path, name: str, theme: str | None, m
     with pytest.raises(ConfigError, match=message):
         save(draw(Topology.preset("l40s-4")), tmp_path / name, theme)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", [5, b"machine.svg", None])
+def test_what_is_no_path_is_refused(path: object) -> None:
+    with pytest.raises(ConfigError, match="give a path such as"):
+        save(draw(Topology.preset("l40s-4")), path)  # type: ignore[arg-type]
+
+
+def test_a_file_in_place_of_a_folder_is_refused_and_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder.svg").mkdir()
+    for name in ("file/machine.svg", "folder.svg"):
+        with pytest.raises(ConfigError, match="can't be written"):
+            save(draw(Topology.preset("l40s-4")), tmp_path / name)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder.svg"]
+
+
+def test_a_name_as_long_as_names_may_be_is_written(tmp_path: Path) -> None:
+    assert save(draw(Topology.preset("l40s-4")), tmp_path / ("n" * 251 + ".svg")).exists()
 
 
 def test_what_was_there_stays_where_the_new_one_can_not_be_drawn(tmp_path: Path) -> None:

@@ -9,11 +9,13 @@ import pytest
 from tests.topology.machines import crowded, cut_off, machines, odd_pairs, one, pcie
 from workbench.palette import THEMES
 from workbench.topology import GPU, Topology
-from workbench.topology.drawing.casting import Casting, Chip, Note
+from workbench.topology.drawing.casting import Casting, Chip, Entry, Held, Note
 from workbench.topology.drawing.fabric import mesh, tracks, width_of
 from workbench.topology.drawing.grid import WIDE, grouped, has_mesh, is_even, islands, place
 from workbench.topology.drawing.machine import WIDTH, draw
+from workbench.topology.drawing.png import png
 from workbench.topology.drawing.scene import Arc, Circle, Line, Rect, Scene, Text
+from workbench.topology.drawing.summary import MOST_CARDS, MOST_RUNS, MOST_TILES
 from workbench.topology.drawing.svg import svg
 from workbench.topology.topology import connect
 
@@ -254,6 +256,59 @@ def test_no_notes_are_good_news_but_only_where_somebody_judged() -> None:
     good = "No findings: nothing is wrong with this map"
     assert good in texts(draw(one(), Casting(notes=())))
     assert good not in texts(draw(one()))
+    partly = texts(draw(one(), Casting(notes=(), unchecked="memory was not checked: no model given")))
+    assert {"No findings", "memory was not checked: no model given"} <= set(partly)
+    assert good not in partly
+
+
+def test_words_of_the_key_are_explained_once_and_where_they_are() -> None:
+    words = {"hybrid": "actor and rollout take turns"}
+    entries = tuple(Entry("actor", name, "0-3, hybrid", words=words) for name in ("actor", "rollout"))
+    scene = draw(MACHINES["l40s-4"], Casting(entries=(*entries, Entry("reward", "reward", "CPU"))))
+    assert texts(scene).count("hybrid: actor and rollout take turns") == 1
+    hints = [item.hint for item in scene.items if isinstance(item, Text) and item.text in ("actor", "0-3, hybrid", "reward", "CPU")]
+    assert hints == ["hybrid: actor and rollout take turns"] * 3 + ["", ""]
+    assert "hybrid: actor and rollout take turns" in scene.description
+
+
+def held(gib: float, of: float | None = 45.0, over: bool = False) -> Casting:
+    return Casting({"local:0": (chip("actor", "a", "actor"),)}, lanes=("actor",), memory={"local:0": Held(gib, of, over, "weights")})
+
+
+def memory_bars(scene: Scene) -> list[tuple[str, float]]:
+    """Colour and width of the bars of memory, the whole one first."""
+    return [(item.fill, item.width) for item in scene.items if isinstance(item, Rect) and item.hint == "weights"]
+
+
+def test_memory_is_a_bar_as_long_as_it_is_full() -> None:
+    scene = draw(MACHINES["l40s-4"], held(9.0))
+    (whole, width), (part, filled) = memory_bars(scene)
+    assert (whole, part) == ("band", "wire")
+    assert filled / width == pytest.approx(0.2)
+    assert "L40S · 9.0 of 45 GiB" in texts(scene)
+    assert texts(scene).count("L40S · 45 GiB") == 3  # the others hold nothing
+
+
+def test_too_much_memory_is_a_full_bar_in_the_colour_of_errors() -> None:
+    (_, width), (colour, filled) = memory_bars(draw(MACHINES["l40s-4"], held(90.0, over=True)))
+    assert (colour, filled) == ("error", width)
+
+
+def test_memory_of_unknown_size_is_a_number_alone() -> None:
+    scene = draw(MACHINES["l40s-4"], held(9.0, None))
+    assert memory_bars(scene) == []
+    assert "L40S · 9.0 of ? GiB" in texts(scene)
+
+
+@pytest.mark.parametrize("name", ["l40s-4", "dgx-a100", "3xdgx1-v100", "8xhgx-h100"])
+def test_bars_of_memory_collide_with_nothing(name: str) -> None:
+    topology = MACHINES[name]
+    memory = {id: Held(123.4, 45.0, True, "weights") for id in topology.ids}
+    scene = draw(topology, replace(crowded(topology), memory=memory, sums=("node1:0-7,node2:0-7: 123.4 of 45.0 GiB",) * 9))
+    assert len(memory_bars(scene)) == 2 * len(topology.gpus)
+    assert collisions(scene) == []
+    assert outside(scene) == []
+    assert "and 3 more" in texts(scene)
 
 
 def test_sixteen_gpus_take_less_than_50_ms() -> None:
@@ -275,3 +330,81 @@ def test_a_clique_of_different_links_is_a_mesh() -> None:
     )
     assert has_mesh(topology, "local") is True
     assert len(arcs(draw(topology))) == 3
+
+
+BIG = {
+    "1024 slots": lambda: Topology.cpu(1024),
+    "200 unknown": lambda: Topology("unknown", tuple(GPU(index) for index in range(200))),
+    "64xl40s-4": lambda: Topology.preset("64xl40s-4"),
+    "mesh": lambda: mesh_of(100),
+}
+
+
+def mesh_of(count: int) -> Topology:
+    gpus = [GPU(index) for index in range(count)]
+    return Topology(
+        "mesh", tuple(gpus), connect(gpus, {(a.id, b.id): f"NV{1 + (a.index + b.index) % 2}" for a, b in combinations(gpus, 2)})
+    )
+
+
+@pytest.mark.parametrize("name", BIG)
+def test_many_gpus_are_few_shapes_soon(name: str) -> None:
+    topology = BIG[name]()
+    casting = crowded(topology)
+    begin = process_time()
+    scene = draw(topology, casting)
+    written = svg(scene)
+    assert process_time() - begin < 0.5  # tiles of 256 GPUs took 4 s
+    assert len(scene.items) < 1500
+    assert len(written) < 200_000
+    assert collisions(scene) == []
+    assert outside(scene) == []
+    begin = process_time()
+    png(draw(topology))
+    assert process_time() - begin < 1
+
+
+def test_nodes_alike_are_one_card() -> None:
+    topology = Topology.preset("64xl40s-4")
+    actors, engines = topology.ids[: 30 * 4], topology.ids[30 * 4 :]
+    chips = {id: (Chip("actor", "update_actor", ("actor", "actor"), f"actor {id}", hint=f"actor on {id}"),) for id in actors}
+    chips |= {id: (Chip("rollout", "rollout", (f"rollout tp2 #{id}", "rollout"), f"{at // 2}"),) for at, id in enumerate(engines[:-4])}
+    notes = (Note(1, "error", "a title", "what", devices=("node7:2",)),)
+    said = texts(draw(topology, Casting(chips, lanes=("actor", "rollout"), notes=notes)))
+    assert [text for text in said if text.startswith("node")] == ["node1 ... (29 alike)", "node7", "node31 ... (33 alike)", "node64"]
+    assert [text for text in said if " on " in text] == ["actor on 4", "actor on 4", "rollout on 4"]
+    assert said.count("4 x NVIDIA L40S, 45 GiB") == said.count("no NVLink · NODE, SYS") == 4
+    assert said.count("4 mapped to nothing") == 1
+    assert said.count("1") == 2  # at node7 and at the note
+
+
+def test_bars_of_a_card_reach_as_far_as_their_gpus() -> None:
+    topology = Topology.cpu(200)
+    chips = {id: (chip("actor" if at < 50 else "rollout", "", "x"),) for at, id in enumerate(topology.ids[:150])}
+    scene = draw(topology, Casting(chips, lanes=("actor", "rollout")))
+    assert {"Slots 0 to 199", "actor on 50", "rollout on 100", "50 mapped to nothing"} <= set(texts(scene))
+    (line,) = [item.width for item in scene.items if isinstance(item, Rect) and item.fill == "area"]
+    widths = [item.width / line for item in scene.items if isinstance(item, Rect) and item.fill == "rollout-soft"]
+    assert widths == pytest.approx([0.25, 0.5])
+
+
+def test_what_changes_too_often_is_one_bar() -> None:
+    topology = Topology.cpu(200)
+    chips = {id: (chip("actor", "", "x"),) for id in topology.ids[::2]}
+    assert len(chips) > MOST_RUNS
+    assert "actor on 100 of 199" in texts(draw(topology, Casting(chips, lanes=("actor",))))
+
+
+def test_links_of_a_card_in_words() -> None:
+    assert "all to all · NV18" in texts(draw(Topology.preset("9xhgx-h100")))
+    assert {"islands: 1 of 8 · NV1, NV2", "else SYS"} <= set(texts(draw(Topology.preset("9xdgx1-v100"))))
+    assert "? links not known" in texts(draw(BIG["200 unknown"]()))
+    assert len(MACHINES["8xhgx-h100"].gpus) == MOST_TILES
+    assert "all to all · NV18" not in texts(draw(MACHINES["8xhgx-h100"]))  # as many are drawn one by one
+
+
+def test_more_cards_than_a_page_holds_are_counted() -> None:
+    gpus = tuple(GPU(index, node=f"n{node}", memory_gib=float(node)) for node in range(1, 41) for index in range(2))
+    said = texts(draw(Topology("all different", gpus)))
+    assert sum(text.startswith("2 x GPU") for text in said) == MOST_CARDS
+    assert any(text.startswith("and 8 more nodes: n33, n34") for text in said)

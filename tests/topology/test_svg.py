@@ -1,6 +1,7 @@
 """A scene as SVG: well formed, safe, and in the right colours."""
 
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests.topology.machines import HOSTILE, crowded, hostile, machines
 from workbench.errors import ConfigError
 from workbench.palette import THEMES
-from workbench.topology import Topology
+from workbench.topology import GPU, Topology
 from workbench.topology.drawing.machine import draw
 from workbench.topology.drawing.scene import Arc, Circle, Line, Rect, Scene, Text
 from workbench.topology.drawing.svg import svg
@@ -43,6 +44,21 @@ def test_shapes_are_what_the_scene_says() -> None:
     assert (text.text, text.get("text-anchor"), text.get("font-weight")) == ("words", "end", "600")
     assert [child.text for child in list(root)[:2]] == ["title", "for the blind"]
     assert (root.get("aria-labelledby") or "").split() == [child.get("id") for child in list(root)[:2]]
+
+
+def test_a_text_has_its_hint() -> None:
+    text = ElementTree.fromstring(svg(Scene(9, 9, (Text(0, 0, "tp2", hint="split & shared"),)), "light"))[2]
+    assert (text[0].tag, text[0].text, text[0].tail) == (f"{NS}title", "split & shared", "tp2")
+
+
+def test_lone_surrogates_are_spaces() -> None:
+    gpu = GPU(0, memory_gib=1.0)
+    object.__setattr__(gpu, "name", "GPU \ud800!")  # whatever a constructor lets through
+    topology = Topology("one", (gpu,))
+    object.__setattr__(topology, "name", "m\udfff")
+    written = svg(replace(draw(topology), description="\udc00"))
+    assert written.encode()
+    assert "GPU  !" in written
 
 
 def test_names_are_escaped() -> None:

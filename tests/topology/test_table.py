@@ -95,9 +95,9 @@ def test_strange_names_break_nothing():
 
 def test_many_machines_are_told_shortly_and_soon():
     topology = preset("64xdgx-a100")
-    begin = time.perf_counter()
+    begin = time.process_time()
     lines = table(topology).splitlines()
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 2
     assert "... and 48 more islands" in lines
     assert len(lines) < 512 + 40
 

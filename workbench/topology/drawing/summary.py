@@ -161,10 +161,9 @@ def _draw(card: Card, titles: Sequence[str], casting: Casting, x: float, y: floa
 
 
 def _titles(topology: Topology, nodes: Sequence[str], size: int) -> tuple[str, ...]:
-    """The longest first: "64 nodes alike: node1 ... node64"."""
+    """The longest first: "node1 ... node64: 64 alike"."""
     if len(topology.nodes) == 1:
         return (f"{'Slots' if topology.is_cpu else 'GPUs'} 0 to {size - 1}",)
     if len(nodes) == 1:
         return (nodes[0],)
-    count = f"{len(nodes)} nodes alike"
-    return f"{count}: {nodes[0]} ... {nodes[-1]}", f"{count}: {nodes[0]} ...", count
+    return f"{nodes[0]} ... {nodes[-1]}: {len(nodes)} alike", f"{nodes[0]} ... ({len(nodes)} alike)", f"{len(nodes)} nodes alike"
