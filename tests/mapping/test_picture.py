@@ -100,6 +100,9 @@ def test_findings_are_numbered_at_the_devices_that_they_name_else_at_their_role(
 def test_spans_of_devices_are_read() -> None:
     two = Topology.preset("2xdgx-a100")
     assert named(finding("WB104", "", "12 of 16", "node2:4-7 are mapped to nothing", "-"), two) == tuple(f"node2:{n}" for n in range(4, 8))
+    assert named(finding("WB104", "", "12 of 16", "node2:1,3-4,7,node1:0,2x are mapped to nothing", "-"), two) == (
+        *("node1:0", "node2:1", "node2:3", "node2:4", "node2:7"),
+    )
     assert named(finding("WB603", "", "http://node1:8080", "http://node9:3 is silent", "-"), two) == ()
 
 

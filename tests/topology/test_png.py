@@ -1,5 +1,6 @@
 """A scene as PNG."""
 
+from dataclasses import replace
 from io import BytesIO
 
 import pytest
@@ -9,6 +10,7 @@ from tests.topology.machines import crowded, hostile
 from workbench.errors import ConfigError
 from workbench.palette import THEMES
 from workbench.topology import Topology
+from workbench.topology.drawing.casting import Casting
 from workbench.topology.drawing.machine import draw
 from workbench.topology.drawing.png import SCALE, png
 from workbench.topology.drawing.scene import Arc, Circle, Rect, Scene
@@ -23,6 +25,12 @@ def rgb(name: str, theme: str = "light") -> tuple[int, ...]:
     return tuple(int(colour[at : at + 2], 16) for at in (1, 3, 5))
 
 
+def few_notes(topology: Topology) -> Casting:
+    """Crowded, but for most of the notes: their letters take the time."""
+    crowd = crowded(topology)
+    return replace(crowd, notes=(crowd.notes or ())[:4])
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_size_and_paper(theme: str) -> None:
     scene = draw(Topology.preset("rtx3090-2-bridge"))
@@ -35,7 +43,7 @@ def test_size_and_paper(theme: str) -> None:
 
 def test_colours_are_those_of_the_theme_however_rare() -> None:
     topology = Topology.preset("dgx-a100")
-    found = {colour for _, colour in pixels(png(draw(topology, crowded(topology)), "dark")).getcolors(10**7) or ()}
+    found = {colour for _, colour in pixels(png(draw(topology, few_notes(topology)), "dark")).getcolors(10**7) or ()}
     assert {rgb(name, "dark") for name in ("node", "area", "band", "rollout", "reward", "error", "rollout-soft")} <= found
 
 
@@ -50,7 +58,7 @@ def test_shapes_are_where_the_scene_says() -> None:
 
 def test_hostile_names_are_drawn() -> None:
     topology = hostile()
-    assert png(draw(topology, crowded(topology)), "dark")[:8] == b"\x89PNG\r\n\x1a\n"
+    assert png(draw(topology, few_notes(topology)), "dark")[:8] == b"\x89PNG\r\n\x1a\n"
 
 
 def test_an_image_follows_no_page() -> None:

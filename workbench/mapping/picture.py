@@ -15,7 +15,8 @@ from workbench.topology import Topology
 from workbench.topology.drawing.casting import Aside, Casting, Chip, Entry, Held, Note
 
 SHORT = {Role.REFERENCE: "ref"}
-_DEVICE = re.compile(r"([\w.-]+):(\d{1,4})(?:-(\d{1,4}))?\b")
+_NUMBERS = r"\d{1,4}(?:-\d{1,4})?"
+_DEVICES = re.compile(rf"([\w.-]+):({_NUMBERS}(?:,{_NUMBERS})*)\b")
 DRIVER = "CPU of the driver"
 MODES = {
     "zero_copy": "the engine reads the trainer's own weights",
@@ -163,8 +164,9 @@ def note(number: int, finding: Finding, topology: Topology) -> Note:
 
 
 def named(finding: Finding, topology: Topology) -> tuple[str, ...]:
-    """The devices of the machine that a message says something of: "local:3", "node1:0-3". What comes after a ";" explains."""
+    """The devices of the machine that a message says something of: "local:3", "node1:0-3,6". What comes after a ";" explains."""
     found = set()
-    for node, first, last in _DEVICE.findall(finding.found.partition(";")[0]):
-        found |= {f"{node}:{number}" for number in range(int(first), int(last or first) + 1)}
+    for node, numbers in _DEVICES.findall(finding.found.partition(";")[0]):
+        for first, _, last in (part.partition("-") for part in numbers.split(",")):
+            found |= {f"{node}:{number}" for number in range(int(first), int(last or first) + 1)}
     return tuple(id for id in topology.ids if id in found)
