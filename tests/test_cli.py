@@ -188,14 +188,14 @@ def test_fix_with_json_prints_the_verdict_after_it(folder):
     arguments = ["check", "map.yaml", "--topology", "preset:l40s-4", "--fix", "--json"]
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, json.loads(result.stdout)["findings"]) == (0, [])
-    assert (folder / "map.yaml").read_text() == "actor: {devices: [0, 1, 2, 3]}  # all\n"
+    assert (folder / "map.yaml").read_text() == "actor: 0-3  # all\n"
 
 
 def test_fix_says_what_it_wrote(folder):
     (folder / "map.yaml").write_text("actor: 0-4\n")
     result = CliRunner().invoke(main, ["check", "map.yaml", "--topology", "preset:l40s-4", "--fix"])
-    assert "+actor: {devices: [0, 1, 2, 3]}" in result.stdout
-    assert "mended WB101: name devices that are there: 0, 1, 2, 3" in result.stdout
+    assert "+actor: 0-3" in result.stdout
+    assert "mended WB101: name devices that are there: 0-3" in result.stdout
 
 
 def test_fix_leaves_a_read_only_map_alone(folder):
@@ -204,3 +204,25 @@ def test_fix_leaves_a_read_only_map_alone(folder):
     result = CliRunner().invoke(main, ["check", "map.yaml", "--topology", "preset:l40s-4", "--fix", "--json"])
     assert (result.exit_code, result.stdout) == (2, "")
     assert "it is read-only" in result.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+@pytest.mark.parametrize(
+    "arguments", [["topo", "--preset", "l40s-4", "--json"], ["check", "map.yaml", "--topology", "preset:l40s-4", "--json"]]
+)
+def test_a_full_device_is_said_in_one_sentence(folder, arguments):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([WORKBENCH, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "error: standard output: it can't be written (No space left on device)\n  fix: make room there, or write elsewhere\n"
+    )
+
+
+def test_names_of_machines_do_not_drive_the_terminal(folder):
+    """A file's name is the machine's, and what a shell or a download made of it is shown, not obeyed."""
+    (folder / "\x1b[31mtwo.txt").write_text("\tGPU0\tGPU1\nGPU0\t X \tNV4\nGPU1\tNV4\t X \n")
+    for arguments in (["topo", "\x1b[31mtwo.txt"], ["check", "map.yaml", "--topology", "\x1b[31mtwo.txt"], ["topo", "\x1b[2Jgone"]):
+        result = CliRunner().invoke(main, arguments)
+        assert "\x1b" not in result.output
+        assert "\\x1b[" in result.output

@@ -1,15 +1,19 @@
 """The command line: ``workbench run``, ``runs``, ``topo``, ``check`` and ``doctor``. Everything heavy is imported inside the commands."""
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from workbench.errors import ConfigError, WorkbenchError
+from workbench.findings import visible
 
 USAGE = 2  # exit code of unusable options or input, as click's own
 
@@ -20,8 +24,23 @@ def _usage_errors() -> Iterator[None]:
     try:
         yield
     except WorkbenchError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(USAGE)
+        _refuse(error)
+
+
+def _refuse(error: Exception) -> NoReturn:
+    click.echo(visible(f"error: {error}"), err=True)
+    sys.exit(USAGE)
+
+
+def _print(text: str) -> None:
+    """To standard output. Where that is full the command ends with exit code 2; a reader that has gone is click's business."""
+    try:
+        click.echo(visible(text))
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python tries again at its end, and complains
+        _refuse(ConfigError("standard output", f"it can't be written ({error.strerror})", "make room there, or write elsewhere"))
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -60,8 +79,7 @@ def run(
         target = output or headless.default_output(notebook)
         headless.check_output(target, notebook)
     except ConfigError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(USAGE)
+        _refuse(error)
     outcome = headless.run_notebook(notebook, target, values, timeout=timeout, quiet=quiet)
     click.echo(outcome, err=True)
     sys.exit(outcome.exit)
@@ -82,14 +100,13 @@ def runs(folder: Path, as_json: bool, everything: bool) -> None:
     from workbench import listing
 
     if folder == Path("runs") and not folder.exists():
-        click.echo("[]" if as_json else "no runs here yet: a run writes to runs/ where its notebook or script stands")
+        _print("[]" if as_json else "no runs here yet: a run writes to runs/ where its notebook or script stands")
         return
     try:
         lines, total = listing.list_runs(folder, None if everything else listing.NEWEST)
     except ConfigError as error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(USAGE)
-    click.echo(listing.as_json(lines) if as_json else listing.as_text(lines) if lines else f"no runs in {folder}")
+        _refuse(error)
+    _print(listing.as_json(lines) if as_json else listing.as_text(lines) if lines else f"no runs in {folder}")
     if total > len(lines):
         click.echo(f"{total - len(lines)} older ones: workbench runs {folder} --all", err=True)
 
@@ -114,7 +131,7 @@ def topo(file: str | None, preset: str | None, as_json: bool) -> None:
         if file is not None and preset is not None:
             raise ConfigError("workbench topo", "a file and a preset were given", "give one of them")
         found = read.topology_of(f"preset:{preset}" if preset is not None else file)
-    click.echo(json.dumps(asdict(report(found)), indent=2) if as_json else str(found))
+    _print(json.dumps(asdict(report(found)), indent=2) if as_json else str(found))
 
 
 @main.command(short_help="Check a device map on a machine.")
@@ -151,7 +168,7 @@ def check(
 
     with _usage_errors():
         outcome = run_check(Asked(map_file, machine, model, algo, batch, memory_gib, full, strict, fix))
-    click.echo(json.dumps(asdict(outcome.report), indent=2) if as_json else str(outcome))
+    _print(json.dumps(asdict(outcome.report), indent=2) if as_json else str(outcome))
     sys.exit(0 if outcome.report.ok else 1)
 
 
@@ -166,5 +183,5 @@ def doctor(as_json: bool, strict: bool) -> None:
     from workbench.doctor import examine
 
     report = examine(lambda what: None if as_json else click.echo(f"checking {what} ...", err=True))
-    click.echo(report.json() if as_json else str(report))
+    _print(report.json() if as_json else str(report))
     sys.exit(report.exit_code(strict=strict))

@@ -4,12 +4,15 @@ Static checks (``workbench.mapping.checks``) and the diagnosis of a live run spe
 has a section in ``docs/findings.md`` with an example and a fix.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+# What a terminal obeys, or shows as something else: control characters, changes of direction, line separators, halves of characters.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,12 @@ class Finding:
     severity: Severity = field(default="warning")
 
     def __str__(self) -> str:
-        return f"{self.code} {self.severity}: {self.asked}: {self.found}\n  fix: {self.fix.text}"
+        return visible(f"{self.code} {self.severity}: {self.asked}: {self.found}\n  fix: {self.fix.text}")
+
+
+def visible(text: str) -> str:
+    """``text`` for a terminal: names of machines and services come from elsewhere, so what is no text in them is written as an escape."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
 def finding(code: str, role: str, asked: str, found: str, fix: str | Fix, severity: Severity | None = None) -> Finding:

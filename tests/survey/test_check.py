@@ -51,8 +51,8 @@ def test_fixing_a_file(tmp_path):
     asked = Asked(str(path), "preset:dgx-a100", strict=True, fix=True)
     outcome = run_check(asked)
     assert (outcome.report.ok, [one.code for one in outcome.patched]) == (True, ["WB104"])
-    assert path.read_text() == "actor: 0-3  # ours\nrollout: {devices: [4, 5, 6, 7]}\n"
-    assert "+rollout: {devices: [4, 5, 6, 7]}" in outcome.diff
+    assert path.read_text() == "actor: 0-3  # ours\nrollout: 4-7\n"
+    assert "+rollout: 4-7" in outcome.diff
     again = run_check(asked)
     assert (again.diff, again.patched) == ("", ())
 

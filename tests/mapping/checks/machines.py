@@ -32,5 +32,6 @@ MACHINES = {
     "cut-off": machine("cut-off", alike(4, *A100), IN_FABRIC),
     "slow-and-fast": machine("slow-and-fast", mixed(OLD, OLD, NEW, NEW), {}, "PHB"),
     "bridged": machine("bridged", alike(4, *OLD), {(0, 1): "NV4"}, "PHB"),
+    "cut-pcie": machine("cut-pcie", alike(4, "NVIDIA A30", 24.0), {}, "PHB"),
     "pasted": machine("pasted", (GPU(0), GPU(1)), {(0, 1): "NV4"}),
 }

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.mapping.checks.helpers import ask, codes, only
+from workbench.roles import Role
 
 QWEN, SMALL = "shape:qwen2.5-7b", "shape:qwen2.5-1.5b"
 
@@ -90,3 +91,22 @@ def test_one_setting_a_pool():
     both = {"actor": {"devices": [0, 1], "nccl_backend": "ring"}, "rollout": {"devices": [0, 1], "nccl_backend": "p2p"}}
     assert "actor, whose nccl_backend is ring" in only(ask(None, **both), "WB210").found
     assert codes(ask(None, **{**both, "rollout": {"devices": [2, 3], "nccl_backend": "p2p"}})) == []
+
+
+def test_two_names_of_one_device_are_one():
+    """ "local:0-3" is "0-3" where there is one node, and "cpu" is the first slot."""
+    same = ask("dgx-a100", actor="local:0-3", rollout={"devices": "0-3", "mode": "merged"})
+    assert "WB208" not in codes(same)
+    assert "WB208" not in codes(ask("cpu:2", actor="cpu", rollout={"devices": "cpu:0", "mode": "merged"}))
+    assert same.together(Role.ACTOR) == [Role.ACTOR, Role.ROLLOUT]
+    assert only(ask("dgx-a100", actor="local:0-7", critic="0-7", algo="ppo"), "WB403").role == "critic"
+
+
+def test_an_engine_that_pads_is_left_alone():
+    found = only(ask("dgx-a100", actor="0", rollout="1-3 tp3", model=SMALL), "WB203")
+    assert (found.severity, found.fix.patch) == ("info", None)
+
+
+def test_dp_that_is_written_stays_written():
+    found = only(ask("dgx-a100", actor="0-3", rollout={"devices": [4, 5, 6, 7], "tp": 2, "dp": 4}), "WB205")
+    assert found.fix.patch == {"rollout": {"devices": [4, 5, 6, 7], "tp": 2, "dp": 2}}

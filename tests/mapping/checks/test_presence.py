@@ -4,11 +4,13 @@ import pytest
 
 from tests.mapping.checks.helpers import ask, codes, only
 from workbench.mapping import DeviceMap
+from workbench.mapping.checks import check, mended
+from workbench.topology import Topology
 
 
 def test_absent_names_what_is_lacking_and_what_is_there():
     found = only(ask("l40s-4", actor="0-4"), "WB101", "actor")
-    assert (found.asked, found.found) == ("actor: 0-4", "no local:4; l40s-4 has local:0, local:1, local:2, local:3")
+    assert (found.asked, found.found) == ("actor: 0-4", "no local:4; l40s-4 has local:0-3")
     assert found.fix.patch == {"actor": {"devices": [0, 1, 2, 3]}, "rollout": {"devices": [0, 1, 2, 3]}}
     assert codes(ask("l40s-4", actor="0-3")) == []
     assert "WB101" not in codes(ask(None, actor="0-4"))
@@ -16,7 +18,7 @@ def test_absent_names_what_is_lacking_and_what_is_there():
 
 def test_absent_on_another_node():
     found = only(ask("l40s-4", actor="node7:0-1"), "WB101", "actor")
-    assert found.found.startswith("no node7:0, node7:1;")
+    assert found.found.startswith("no node7:0-1;")
     assert found.fix.patch["actor"] == {"devices": [0, 1]}
 
 
@@ -87,3 +89,59 @@ def test_a_service_is_for_rewards():
     question = ask(None, actor="http://host:80", reward="http://host:80")
     assert [finding.role for finding in question.devices.check() if finding.code == "WB116"] == ["actor"]
     assert DeviceMap(actor="0", reward="http://host:80").check() == ()
+
+
+@pytest.mark.parametrize(
+    ("roles", "role", "placement"),
+    [
+        ({"actor": "0-3 tp2", "rollout": "0,1,2,9 tp2"}, "rollout", "0-3 tp2"),  # a slip: it takes turns with the actor
+        ({"actor": "0,0,1,2", "rollout": "0-3 tp4"}, "actor", "0-3"),
+        ({"actor": "0-3", "rollout": "4,5,6,9 tp4"}, "rollout", "4-7 tp4"),  # beside the actor, as many
+        ({"actor": "0-3", "rollout": "8-11 tp4"}, "rollout", "4-7 tp4"),
+        ({"actor": "0-7", "rollout": "8-15 tp8"}, "rollout", "0-7 tp8"),  # none is free
+        ({"actor": "0-4", "rollout": "5-8 tp2"}, "rollout", "5-6 tp2"),  # whole groups of what is there
+        ({"actor": "0-1,9", "rollout": "4-7"}, "actor", "0-2"),
+        ({"actor": "0,0,1", "rollout": "4-7"}, "actor", "0-2"),
+        ({"actor": "0-9"}, "actor", "0-7"),
+        ({"actor": "0-9 tp2", "rollout": "0-9 tp2"}, "actor", "0-7 tp2"),
+    ],
+)
+def test_a_repair_keeps_the_number_of_devices_and_tp(roles, role, placement):
+    question = ask("dgx-a100", **roles, model="shape:llama-70b", batch=64)
+    found = [one for one in check(question) if one.code in ("WB101", "WB102") and one.role == role]
+    assert str(question.devices.apply(found[0]).places[role]) == placement
+
+
+def test_what_a_repair_has_to_give_up_is_said():
+    found = only(ask("l40s-4", actor="0-7 tp8"), "WB101", "actor")
+    assert found.fix.text == "name devices that are there: 0-3, in a group of 4 instead of 8; actor then tp 4"
+
+
+def test_gpus_of_another_type_stand_in_for_nobody():
+    assert only(ask("two-sizes", actor="0,9", rollout="1"), "WB101").fix.patch == {"actor": {"devices": [0]}}
+
+
+def test_fixing_a_typo_gives_nothing_away():
+    better, done = mended(ask("dgx-a100", actor="0-3 tp2", rollout="0,1,2,9 tp2"))
+    assert (str(better.actor), str(better.rollout), [one.code for one in done]) == ("0-3 tp2", "0-3 tp2", ["WB101"])
+    assert "WB104" in [one.code for one in better.check("dgx-a100")]  # said, and left to the person
+    assert [one.code for one in mended(ask("dgx-a100", actor="0-3", rollout="4-5"))[1]] == ["WB104"]  # nothing was wrong
+
+
+def test_an_implied_rollout_is_no_second_mistake():
+    assert codes(ask("dgx-a100", actor="0-9"), "error") == ["WB101"]
+    assert codes(ask("dgx-a100", actor="0,0"), "error") == ["WB102"]
+    assert codes(ask("2xdgx-a100", actor="0-7"), "error") == ["WB103"]
+    assert codes(ask("dgx-a100", actor="0-9", critic="0-9"), "error") == ["WB101", "WB101"]
+
+
+def test_slots_of_the_cpu_are_not_on_machines_with_gpus():
+    found = only(ask("dgx-a100", actor="cpu:7"), "WB101")
+    assert found.found == "no cpu:7; dgx-a100 has local:0-7"
+    assert found.fix.patch == {"actor": {"devices": "cpu"}, "rollout": {"devices": "cpu"}}
+    assert "WB101" not in codes(ask("dgx-a100", actor="cpu:0"))
+
+
+def test_a_machine_with_no_devices():
+    found = only(ask(Topology("empty", ()), actor="0-1"), "WB101")
+    assert (found.found, found.fix.patch) == ("no local:0-1; empty has no devices", None)

@@ -4,6 +4,7 @@ import pytest
 
 from tests.mapping.checks.helpers import ask, codes, only
 from tests.mapping.checks.machines import alike, machine
+from workbench.mapping.checks import check
 
 TP_CODES = {"WB301", "WB302", "WB303", "WB307", "WB308"}
 V100 = ("Tesla V100-SXM2-32GB", 32.0)
@@ -29,7 +30,7 @@ def test_groups_within_a_clique(preset, roles):
 
 def test_outside_a_clique():
     found = only(ask("l40s-4", actor="0-1", rollout="2-3 tp2"), "WB301")
-    assert found.asked == "rollout: tp 2 on local:2, local:3"
+    assert found.asked == "rollout: tp 2 on local:2-3"
     assert "local:2 reaches local:3 over two host bridges of one NUMA node (NODE), about 17.5 GB/s" in found.found
     assert found.fix.patch == {"rollout": {"devices": [2, 3]}}
 
@@ -80,7 +81,7 @@ def test_where_the_model_fits_on_no_smaller_group_it_is_worth_knowing_only():
 
 def test_members_of_different_memory():
     found = only(ask("two-sizes", actor="0-3", rollout="0-3"), "WB304", "actor")
-    assert "local:0, local:1: NVIDIA A100-SXM4-80GB 80 GiB; local:2, local:3: NVIDIA A100-SXM4-40GB 40 GiB" in found.found
+    assert "local:0-1: NVIDIA A100-SXM4-80GB 80 GiB; local:2-3: NVIDIA A100-SXM4-40GB 40 GiB" in found.found
     assert found.fix.patch["actor"] == {"devices": [0, 1]}
     assert "WB304" not in codes(ask("two-sizes", actor="0-1", rollout="2-3"))
 
@@ -138,3 +139,46 @@ def test_unknown_links():
     found = only(ask("cut-off", actor="0-1", rollout="2-3 tp2"), "WB308")
     assert (found.severity, found.found) == ("info", "what lies between local:2 and local:3 is not known")
     assert not TP_CODES & set(codes(ask("cut-off", actor="2-3", rollout="0-1 tp2")))
+
+
+def test_peer_access_between_nodes_and_on_the_cpu():
+    found = only(ask("2xdgx-a100", actor={"devices": "node1:0-7,node2:0-7", "nccl_backend": "p2p"}), "WB307")
+    assert (found.severity, found.found) == (
+        "error",
+        "node1:0 and node2:0 are on different nodes, and no GPU reads another node's memory, and 63 pairs more",
+    )
+    assert "nccl_backend" not in found.fix.patch["actor"]
+    for machine_ in (None, "l40s-4"):
+        found = only(ask(machine_, actor={"devices": "cpu", "nccl_backend": "p2p"}), "WB307")
+        assert (found.severity, found.found[:16]) == ("error", "it is on the CPU")
+
+
+def test_peer_access_of_which_nobody_said_anything():
+    found = only(ask("cut-pcie", actor={"devices": [0, 1], "nccl_backend": "p2p"}, rollout="2-3"), "WB307")
+    assert (found.severity, found.fix.patch) == ("info", None)
+    assert found.found == "nobody said whether local:0 and local:1 may read each other's memory (PHB)"
+
+
+@pytest.mark.parametrize(("backend", "code"), [("none", "WB209"), ("ring", "WB210"), ("p2p", "WB307")])
+def test_a_role_that_shares_has_its_settings_too(backend, code):
+    machine_ = "dgx-a100" if backend == "ring" else "rtx4090-8"
+    actor = {"devices": [0, 1, 2, 3], "nccl_backend": "p2p"} if backend == "ring" else "0-3"
+    question = ask(machine_, actor=actor, critic={"share": "actor", "nccl_backend": backend}, rollout="4-7", algo="ppo")
+    found = only(question, code, "critic")
+    assert found.severity == "error"
+    assert found.fix.patch["critic"]["share"] == "actor"
+
+
+def test_through_the_host_within_one_numa_node():
+    found = only(ask("rtx4090-8", actor="0-3", rollout="4-5 tp2"), "WB301")
+    assert "local:4 reaches local:5 through the host (SYS, though both are on one NUMA node)" in found.found
+
+
+def test_two_findings_give_no_two_advices():
+    """What does not fit has to be mended first; what fits on no smaller group is not told to take one; one tp mends both."""
+    big = {finding.code: finding for finding in check(ask("l40s-4", actor="0-1 fsdp", rollout="2-3 tp2", model="shape:llama-70b"))}
+    assert "mend the errors first" in big["WB301"].fix.text
+    tight = {one.code: one for one in check(ask("rtx4090-8", actor="0-3 fsdp", rollout="4-5 tp2", model="shape:qwen2.5-14b"))}
+    assert "write tp" not in tight["WB307"].fix.text + tight["WB301"].fix.text
+    both = check(ask("dgx-a100", actor="0-3", rollout="4-7 tp16", model="shape:qwen2.5-7b"))
+    assert {one.fix.text[:11] for one in both if one.code in ("WB201", "WB202", "WB204")} == {"write tp: 4"}

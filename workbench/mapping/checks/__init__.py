@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from workbench.findings import SEVERITIES, Finding, Fix
 from workbench.mapping.checks import balance, cast, layouts, machine, memory, presence, wires
-from workbench.mapping.checks.question import Question, read_algo
+from workbench.mapping.checks.question import Question, can_be_said, read_algo
 
 if TYPE_CHECKING:
     from workbench.mapping.device_map import DeviceMap
@@ -27,6 +27,7 @@ OF_MACHINE = (
     machine.services,
     machine.settings,
 )  # no change of the map mends these
+GIVING = ("WB104", "WB401")  # what hands out GPUs that the map does not name
 
 __all__ = ["Question", "check", "mended", "read_algo"]
 
@@ -42,11 +43,13 @@ def check(question: Question) -> tuple[Finding, ...]:
 def mended(question: Question) -> tuple["DeviceMap", tuple[Finding, ...]]:
     """The map with every patch applied, the gravest finding first, each checked anew; and the findings that were patched.
 
+    Of a map with errors only what is wrong is mended: GPUs that it does not name are not given away, since what was meant is not certain.
     It ends: a patch is only given where it leaves fewer findings of its severity, and no more of a graver one.
     """
     done: list[Finding] = []
     question = replace(question, host=None, probe=False)  # no patch mends a machine or a service
-    while patched := next((one for one in check(question) if one.fix.patch is not None), None):
+    left_alone = GIVING if any(_errors(_of_map(replace(question, brief=True)))) else ()
+    while patched := next((one for one in check(question) if one.fix.patch is not None and one.code not in left_alone), None):
         question = replace(question, devices=question.devices.apply(patched))
         done.append(patched)
     return question.devices, tuple(done)
@@ -57,13 +60,16 @@ def _of_map(question: Question) -> list[Finding]:
 
 
 def _with_sound_patch(question: Question, found: list[Finding], finding: Finding) -> Finding:
-    """The finding; without its patch where that would leave it there, or make another part of the map worse."""
+    """The finding; without its patch where that would leave it there, or make another part of the map worse, or where no map can say it."""
     if finding.fix.patch is None:
         return finding
-    after = _of_map(question.with_map(finding.fix.patch))
+    plain = replace(finding, fix=Fix(finding.fix.text))
+    if not can_be_said(finding.fix.patch):
+        return plain
+    after = _of_map(replace(question, brief=True).with_map(finding.fix.patch))
     gone = not any((one.code, one.role) == (finding.code, finding.role) for one in after)
     fresh = set(_errors(after)) - set(_errors(found))
-    return finding if gone and not fresh and weight(after) < weight(found) else replace(finding, fix=Fix(finding.fix.text))
+    return finding if gone and not fresh and weight(after) < weight(found) else plain
 
 
 def _errors(found: list[Finding]) -> Iterator[tuple[str, str]]:

@@ -1,10 +1,12 @@
 """Is the work where the machine can do it?"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from workbench.findings import Finding, Fix, Severity, finding
-from workbench.mapping.checks.question import TRAINED, WITH_CRITIC, Question, counted, listed, relaid
+from workbench.mapping.checks.question import TRAINED, WITH_CRITIC, Question, as_patch, counted, relaid
+from workbench.mapping.checks.wires import is_out
+from workbench.mapping.devices import spans
 from workbench.mapping.placement import Placement
 from workbench.roles import Role
 
@@ -45,22 +47,48 @@ def together(q: Question) -> Iterator[Finding]:
     """WB401: actor and critic take turns on the same GPUs while others idle.
 
     Of one role's work on one GPU as the unit, turns on ``a`` GPUs take 2/a; apart, the slower takes 1/min(a, c): that pays from c > a/2 on.
+    Turns of all on a + c GPUs take no longer, and the rollout, where it is among them, samples on more: then WB104 gives them to all.
     """
     if q.algo not in (None, *WITH_CRITIC) or Role.CRITIC not in q.places or Role.ACTOR not in q.placed or not q.idle:
         return
-    if set(q.named(Role.CRITIC)) != set(q.named(Role.ACTOR)):
+    if set(q.named(Role.CRITIC)) != set(q.named(Role.ACTOR)) or not _better_apart(q):
         return
     actor = q.placed[Role.ACTOR]
     count = min(len(q.idle), len(actor.devices))
     if 2 * count <= len(actor.devices):
         return
     devices = q.written(q.idle[:count])
-    text = f"give the critic GPUs of its own: {listed(devices)}; it then computes values and trains beside the actor"
-    found = f"they take turns on {listed(q.named(Role.ACTOR))} while {listed(q.idle)} {'idles' if len(q.idle) == 1 else 'idle'}"
+    text = f"give the critic GPUs of its own: {spans(devices)}; it then computes values and trains beside the actor"
+    found = f"they take turns on {spans(q.named(Role.ACTOR))} while {spans(q.idle)} {'idles' if len(q.idle) == 1 else 'idle'}"
     patch = {"critic": relaid(Placement(layout=actor.layout, tp=actor.tp), devices).to_dict()}
     fix = Fix(text, patch if q.means_all else None)  # GPUs that are for somebody else are not to be taken unasked
     severity: Severity = "warning" if q.means_all else "info"
     yield finding("WB401", Role.CRITIC, f"critic: {q.places[Role.CRITIC]}", found, fix, severity)
+
+
+def _better_apart(q: Question) -> bool:
+    """Not where the rollout takes turns with them, and all of them could have the idle GPUs."""
+    return set(q.named(Role.ROLLOUT)) != set(q.named(Role.ACTOR)) or widened(q) is None
+
+
+def widened(q: Question) -> Fix | None:
+    """The idle GPUs for the role that takes most of a step, and those with it; None where they are of another kind or without work."""
+    roles = [role for role in (Role.ROLLOUT, *q.placed) if role in q.placed and not q.placed[role].on_cpu]
+    if q.topology is None or not roles or not all(q.topology.find(device) for device in q.named(roles[0])):
+        return None
+    idle = tuple(gpu.id for gpu in map(q.topology.gpu, q.idle) if not is_out(q.topology, gpu))
+    members, moved = {*q.named(roles[0]), *idle}, q.together(roles[0])
+    order = [device for device in q.topology.ids if device in members]
+    busy = q.batch is None or len(order) // q.placed[roles[0]].tp <= q.batch
+    if not idle or not busy or any(len(order) % q.placed[role].tp for role in moved) or not _alike(q, order):
+        return None
+    return q.move(roles[0], q.written(order), f"give them to the {' and the '.join(moved)}; or hide them with CUDA_VISIBLE_DEVICES")
+
+
+def _alike(q: Question, devices: Iterable[str]) -> bool:
+    """All of one type, so that they may work in one group."""
+    gpus = [q.topology.find(device) for device in devices] if q.topology else []
+    return len({gpu.name for gpu in gpus if gpu}) <= 1
 
 
 def slow(q: Question) -> Iterator[Finding]:
@@ -81,20 +109,18 @@ def slow(q: Question) -> Iterator[Finding]:
         ratio = (_slowest(q, fast) or mine) / mine
         if len(fast) >= len(place.devices):
             devices = q.written(fast[: len(place.devices)])
-            found = f"{listed(fast)} would be {ratio:.1f} times as fast, and {'idles' if len(fast) == 1 else 'idle'}"
-            yield finding("WB402", heavy, f"{heavy}: {place}", found, q.move(heavy, devices, f"use {listed(devices)}"))
+            found = f"{spans(fast)} would be {ratio:.1f} times as fast, and {'idles' if len(fast) == 1 else 'idle'}"
+            yield finding("WB402", heavy, f"{heavy}: {place}", found, q.move(heavy, devices, f"use {spans(devices)}"))
             return
 
 
 def _swap(q: Question, heavy: Role, light: Role, ratio: float) -> Finding:
     place, other = q.placed[heavy], q.placed[light]
     fast = other.devices[: len(place.devices)]
-    patch = {str(role): relaid(q.placed[role], fast).to_dict() for role in q.together(heavy)}
-    patch[str(light)] = relaid(other, place.devices).to_dict()
-    found = f"the {light} has GPUs {ratio:.1f} times as fast ({listed(q.named(light))})"
-    return finding(
-        "WB402", heavy, f"{heavy}: {place}", found, Fix(f"swap them: {heavy} {listed(fast)}, {light} {listed(place.devices)}", patch)
-    )
+    moved = {role: relaid(q.placed[role], fast) for role in q.together(heavy)} | {light: relaid(other, place.devices)}
+    found = f"the {light} has GPUs {ratio:.1f} times as fast ({spans(q.named(light))})"
+    text = f"swap them: {heavy} {spans(fast)}, {light} {spans(place.devices)}"
+    return finding("WB402", heavy, f"{heavy}: {place}", found, Fix(text, as_patch(moved)))
 
 
 def _slowest(q: Question, devices: tuple[str, ...]) -> float | None:
@@ -114,7 +140,7 @@ def sharing_pays(q: Question) -> Iterator[Finding]:
         found = "with LoRA the actor with its adapter off is the reference, and takes no memory of its own"
         fix = Fix("write reference: share:actor", {"reference": {"share": "actor"}})
         yield finding("WB403", Role.REFERENCE, f"reference: {reference}", found, fix)
-    if critic is not None and set(critic.devices) == set(actor.devices) and not any(together(q)):
+    if critic is not None and set(q.named(Role.CRITIC)) == set(q.named(Role.ACTOR)) and not any(together(q)):
         found = "on the actor's GPUs one frozen base can serve both, each with an adapter of its own"
         fix = Fix("write critic: share:actor", {"critic": {"share": "actor"}})
         yield finding("WB403", Role.CRITIC, f"critic: {critic}", found, fix)
@@ -122,8 +148,8 @@ def sharing_pays(q: Question) -> Iterator[Finding]:
 
 def no_work(q: Question) -> Iterator[Finding]:
     """WB404: fewer completions than ranks."""
-    for role in (Role.ACTOR, Role.CRITIC, Role.ROLLOUT, Role.REFERENCE):
-        place = q.placed.get(role)
+    for role in (Role.ACTOR, Role.CRITIC, Role.ROLLOUT, Role.REFERENCE, Role.REWARD):
+        place = q.spoken.get(role)
         if place is None or q.batch is None:
             continue
         ranks = len(place.devices) if place.layout == "fsdp" else place.copies

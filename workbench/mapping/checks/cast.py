@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from workbench.findings import Finding, Fix, finding
-from workbench.mapping.checks.question import TRAINED, WITH_CRITIC, Question, changed, listed, relaid
+from workbench.mapping.checks.question import TRAINED, WITH_CRITIC, Question, as_patch, changed, listed, relaid, whole_groups
+from workbench.mapping.checks.repair import free, in_order, there
+from workbench.mapping.devices import spans
 from workbench.mapping.placement import Placement
 from workbench.roles import Role
 
@@ -81,11 +83,23 @@ def overlap(q: Question) -> Iterator[Finding]:
         if a is None or b is None:
             continue
         mine, theirs = set(q.named(first)), set(q.named(second))
-        both = [device for device in q.named(second) if device in mine]
+        both = tuple(device for device in q.named(second) if device in mine)
         if not both or mine == theirs:
             continue
-        apart = tuple(device for device, name in zip(b.devices, q.named(second), strict=True) if name not in mine)
-        other = relaid(b, apart or a.devices)
-        found = f"both have {listed(both)}, and not the same ones beside: they can neither take turns nor work at the same time"
-        fix = Fix(f"give them the same devices, or ones apart: {second}: {other}", {str(second): other.to_dict()})
-        yield finding("WB115", second, f"{second}: {b} beside {first}: {a}", found, fix)
+        found = f"both have {spans(both)}, and not the same ones beside: they can neither take turns nor work at the same time"
+        yield finding("WB115", second, f"{second}: {b} beside {first}: {a}", found, _parted(q, first, second))
+
+
+def _parted(q: Question, first: Role, second: Role) -> Fix:
+    """Other devices for ``second``: as many apart from ``first``, else those of ``first`` if they are as many, else those left apart."""
+    text, place, mine = "give them the same devices, or ones apart", q.placed[second], q.named(first)
+    apart = tuple(device for device in dict.fromkeys(q.named(second)) if device not in mine and there(q, device))
+    pool = in_order(q, (*apart, *free(q, apart)[: len(place.devices) - len(apart)]))
+    same = mine if all(there(q, device) for device in mine) and len(set(mine)) == len(mine) else ()
+    fewer = whole_groups(place, pool)
+    as_many = len(same) == len(place.devices) or (len(fewer) % place.tp > 0 and len(same) % place.tp == 0)
+    given = pool if len(pool) == len(place.devices) else (same or fewer) if as_many else (fewer or same)
+    if not given:
+        return Fix(text)
+    other = relaid(place, q.written(given))
+    return Fix(f"{text}: {second}: {other}", as_patch({second: other}))

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from workbench.findings import Finding, Fix, finding
-from workbench.mapping.checks.question import TRAINED, Question, changed, counted
+from workbench.mapping.checks.question import TRAINED, Question, as_patch, changed, counted, resized
 from workbench.mapping.placement import Placement
 from workbench.mapping.resolve import needs_resharding
 from workbench.mapping.shapes import ModelShape
@@ -17,13 +17,12 @@ def group_size(q: Question) -> Iterator[Finding]:
     for role, place in q.placed.items():
         count = len(place.devices)
         if count % place.tp:
-            size = max(n for n in range(1, place.tp) if count % n == 0)
-            fix = changed(role, place, f"write tp: {size}, or name a multiple of {place.tp} devices", tp=size, dp=None)
+            fix = smaller(q, role, f", or name a multiple of {place.tp} devices")
             found = f"groups of {place.tp} can't be made of {counted(count, 'device')}"
             yield finding("WB204", role, f"{role}: {place}", found, fix)
         elif place.dp is not None and place.tp * place.dp != count:
             found = f"tp {place.tp} x dp {place.dp} is {place.tp * place.dp}, and the group has {counted(count, 'device')}"
-            fix = changed(role, place, f"write dp: {count // place.tp}, or leave it out", dp=None)
+            fix = Fix(f"write dp: {count // place.tp}, or leave it out", as_patch({role: resized(place, place.tp)}))
             yield finding("WB205", role, f"{role}: {place}", found, fix)
 
 
@@ -34,10 +33,25 @@ def model_sizes(q: Question) -> Iterator[Finding]:
         if place is None or q.shape is None or place.tp == 1:
             continue
         for code, found in _misfits(q.shape, place.tp, role):
-            size = max(n for n in range(1, place.tp) if len(place.devices) % n == 0 and not list(_misfits(q.shape, n, role)))
-            fix = changed(role, place, f"write tp: {size}", tp=size, dp=None)
-            harmless = code == "WB203" and role is Role.ROLLOUT
-            yield finding(code, role, f"{role}: tp {place.tp} of {q.shape.name}", found, fix, "info" if harmless else None)
+            asked = f"{role}: tp {place.tp} of {q.shape.name}"
+            if code == "WB203" and role is Role.ROLLOUT:
+                yield finding(code, role, asked, found, "nothing has to be done", "info")
+            else:
+                yield finding(code, role, asked, found, smaller(q, role))
+
+
+def smaller(q: Question, role: Role, more: str = "") -> Fix:
+    """The largest smaller tp that divides the group, and that the model can be split by. The same one for every finding."""
+    place = q.placed[role]
+    size = max(n for n in range(1, place.tp) if len(place.devices) % n == 0 and can_split(q, n, role))
+    return Fix(f"write tp: {size}{more}", as_patch({role: resized(place, size)}))
+
+
+def can_split(q: Question, tp: int, role: Role) -> bool:
+    """Whether the model of a role splits ``tp`` ways. That an engine pads the vocabulary is no harm."""
+    if q.shape is None or role not in MODELLED:
+        return True
+    return not any(code != "WB203" or role is not Role.ROLLOUT for code, _ in _misfits(q.shape, tp, role))
 
 
 def _misfits(shape: ModelShape, tp: int, role: Role) -> Iterator[tuple[str, str]]:
@@ -49,11 +63,8 @@ def _misfits(shape: ModelShape, tp: int, role: Role) -> Iterator[tuple[str, str]
         heads = counted(shape.kv_heads, "key-value head")
         yield "WB202", f"{heads} can't be split {tp} ways" + (" or copied evenly" if role is Role.ROLLOUT else "")
     if shape.vocabulary % tp:
-        how = (
-            "the engine pads it, which costs nothing to speak of"
-            if role is Role.ROLLOUT
-            else "the trainer keeps the embedding whole on every rank"
-        )
+        engine, trainer = "the engine pads it, which costs nothing to speak of", "the trainer keeps the embedding whole on every rank"
+        how = engine if role is Role.ROLLOUT else trainer
         yield "WB203", f"a vocabulary of {shape.vocabulary} can't be split {tp} ways: {how}"
 
 
@@ -100,7 +111,7 @@ def sync_mode(q: Question) -> Iterator[Finding]:
 def _against(q: Question, rollout: Placement) -> str:
     """Why the rollout's mode can't be; "" where it can."""
     actor = q.placed.get(Role.ACTOR)
-    apart = actor is None or set(actor.devices) != set(rollout.devices)
+    apart = actor is None or set(q.named(Role.ACTOR)) != set(q.named(Role.ROLLOUT))
     if rollout.mode in ("zero_copy", "merged") and apart:
         return "actor and engine share no devices: there is no storage to share, nor a frozen base to rewrite from"
     if rollout.mode == "zero_copy" and actor is not None and (actor.layout, actor.tp, rollout.tp) != ("ddp", 1, 1):
@@ -115,9 +126,9 @@ def _against(q: Question, rollout: Placement) -> str:
 def gradients(q: Question) -> Iterator[Finding]:
     """WB209: a role that trains on several devices, with no group to average its gradients."""
     for role in TRAINED:
-        place = q.placed.get(role)
-        if place is not None and place.nccl_backend == "none" and len(place.devices) > 1:
-            found = f"each of its {len(place.devices)} devices would train a policy of its own"
+        place, count = q.places.get(role), len(q.named(role))
+        if place is not None and place.nccl_backend == "none" and count > 1:
+            found = f"each of its {count} devices would train a policy of its own"
             fix = changed(role, place, "leave nccl_backend out; none is for roles that don't train", nccl_backend=None)
             yield finding("WB209", role, f"{role}: nccl_backend none", found, fix)
 
@@ -125,13 +136,13 @@ def gradients(q: Question) -> Iterator[Finding]:
 def one_setting(q: Question) -> Iterator[Finding]:
     """WB210: roles of one pool share processes, and NCCL's settings with them."""
     seen: dict[frozenset[str], Role] = {}
-    for role, place in q.placed.items():
+    for role, place in q.places.items():
         setting = place.nccl_backend
-        if setting not in ("p2p", "ring"):
+        if setting not in ("p2p", "ring") or not q.named(role):
             continue
         first = seen.setdefault(frozenset(q.named(role)), role)
-        if q.placed[first].nccl_backend != setting:
-            theirs = q.placed[first].nccl_backend
+        theirs = q.places[first].nccl_backend
+        if theirs != setting:
             found = f"it shares its processes with the {first}, whose nccl_backend is {theirs}"
-            fix = Fix(f"write {theirs} for both", {str(role): place.model_copy(update={"nccl_backend": theirs}).to_dict()})
+            fix = changed(role, place, f"write {theirs} for both", nccl_backend=theirs)
             yield finding("WB210", role, f"{role}: nccl_backend {setting}", found, fix)

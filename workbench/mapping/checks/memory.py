@@ -1,11 +1,12 @@
 """Can the weights fit at all? A lower bound: weights, adapters, gradients and optimizer; no activations, no KV cache."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from workbench.findings import Finding, Fix, finding
-from workbench.mapping.checks.question import Question, changed, listed
+from workbench.mapping.checks.layouts import can_split
+from workbench.mapping.checks.question import Question, as_patch, relaid, resized, whole_groups
 from workbench.mapping.devices import spans
+from workbench.mapping.placement import Placement
 from workbench.mapping.shapes import ModelShape
 from workbench.roles import Role
 
@@ -16,7 +17,8 @@ WEIGHT, TRAINING = 2, 2 + 4 + 4 + 4
 LISTED = 0.05  # GiB from which on a part is worth a word
 USABLE = 0.95  # of a GPU's memory; the rest is the CUDA context
 SHARING = (Role.REFERENCE, Role.CRITIC)
-Change = tuple[str, Mapping[str, Any]]  # what to write, in words and as a patch
+Places = Mapping[Role, Placement]
+Change = tuple[str, Places]  # what to write, in words and as placements
 Step = Callable[[Question], Iterator[Change]]
 Parts = dict[str, float]  # "actor weights" -> GiB
 
@@ -26,13 +28,15 @@ def too_large(q: Question) -> Iterator[Finding]:
     over = overfull(q)
     if not over or q.shape is None:
         return
-    _, (parts, size) = max(over.items(), key=lambda item: sum(item[1][0].values()) / item[1][1])
+    parts, size = max(over.values(), key=lambda one: sum(one[0].values()) / one[1])
     listing = ", ".join(f"{what} {gib:.1f}" for what, gib in parts.items())
     role = max(parts, key=lambda what: parts[what]).split(" ")[0]
-    same = tuple(one for one, (held_there, _) in over.items() if held_there == parts)
+    same = tuple(one for one, (other, _) in over.items() if other == parts)
     each = " each" if len(same) > 1 else ""
-    found = f"{spans(same)} would hold {sum(parts.values()):.1f} GiB{each} before the first activation ({listing}), and has {size:.0f} GiB"
-    yield finding("WB501", role, f"{q.shape.name} on {spans(tuple(over))}", found, _smaller(q))
+    held_there = f"{spans(same)} would hold {sum(parts.values()):.1f} GiB{each} before the first activation ({listing})"
+    has = f"{'have' if each else 'has'} {size:.1f} GiB{each}, of which {USABLE * size:.1f} can be used"
+    fix = Fix("make it smaller") if q.brief else _smaller(q)
+    yield finding("WB501", role, f"{q.shape.name} on {spans(tuple(over))}", f"{held_there}, and {has}", fix)
 
 
 def unknown(q: Question) -> Iterator[Finding]:
@@ -105,64 +109,75 @@ def _parts(q: Question, role: Role, shape: ModelShape) -> dict[str, float]:
 def _smaller(q: Question) -> Fix:
     """The first change of the map with which it fits, the least first."""
     for plan in PLANS:
-        said, patch = _carried_out(q, plan)
-        if patch and not overfull(q.with_map(patch)):
+        said, places, fits = _carried_out(q, plan)
+        if places and fits:
             unasked = _widen in plan and not q.means_all  # most of the machine is left out, and probably for somebody else
-            return Fix("; ".join(said), None if unasked else patch)
+            return Fix("; ".join(said), None if unasked else as_patch(places))
     rest = "a smaller model, or a quantized base" if q.lora else "LoRA, or a smaller model"
     return Fix(f"no change of this map makes it fit: use more GPUs, {rest}")
 
 
-def _carried_out(q: Question, plan: tuple[Step, ...]) -> tuple[list[str], dict[str, Any]]:
-    """What a plan's steps write, one after the other; of a step's changes the first with which it fits, else the last."""
-    said, patch = list[str](), dict[str, Any]()
+def _carried_out(q: Question, plan: tuple[Step, ...]) -> tuple[list[str], dict[Role, Placement], bool]:
+    """What a plan's steps write, one after the other, and whether it fits then."""
+    said, places, fits = list[str](), dict[Role, Placement](), False
     for step in plan:
-        changes = list(step(q))
-        if changes:
-            text, change = next((one for one in changes if not overfull(q.with_map(one[1]))), changes[-1])
-            said, patch, q = [*said, text], patch | dict(change), q.with_map(change)
-    return said, patch
+        tried = _first_that_fits(q, step)
+        if tried is not None:
+            (text, change), q, fits = tried
+            said, places = [*said, text], places | dict(change)
+    return said, places, fits
+
+
+def _first_that_fits(q: Question, step: Step) -> tuple[Change, Question, bool] | None:
+    """Of a step's changes the first with which the map fits, else the last, with the map after it; None where it has none."""
+    tried = None
+    for change in step(q):
+        after = q.trying(change[1])
+        tried = change, after, not overfull(after)
+        if tried[2]:
+            break
+    return tried
 
 
 def _share(q: Question) -> Iterator[Change]:
-    yield from _each_then_all([(f"write {r}: share:actor", {str(r): {"share": "actor"}}) for r in SHARING if q.lora and r in q.placed])
+    share = Placement(share="actor")
+    yield from _each_then_all([(f"write {role}: share:actor", {role: share}) for role in SHARING if q.lora and role in q.placed])
 
 
 def _each_then_all(changes: list[Change]) -> Iterator[Change]:
     yield from changes
     if len(changes) > 1:
-        yield "; ".join(text for text, _ in changes), {role: place for _, patch in changes for role, place in patch.items()}
+        yield "; ".join(text for text, _ in changes), {role: place for _, places in changes for role, place in places.items()}
 
 
 def _one_base(q: Question) -> Iterator[Change]:
     actor, rollout = q.placed.get(Role.ACTOR), q.placed.get(Role.ROLLOUT)
-    if actor and rollout and q.lora and actor.devices == rollout.devices and (actor.layout, actor.tp, rollout.tp) == ("ddp", 1, 1):
-        yield "share one base with the engine: mode zero_copy", changed(Role.ROLLOUT, rollout, "", mode="zero_copy").patch or {}
+    whole = actor and rollout and (actor.layout, actor.tp, rollout.tp) == ("ddp", 1, 1)
+    if rollout and whole and q.lora and q.named(Role.ACTOR) == q.named(Role.ROLLOUT):
+        yield "share one base with the engine: mode zero_copy", {Role.ROLLOUT: rollout.model_copy(update={"mode": "zero_copy"})}
 
 
 def _widen(q: Question) -> Iterator[Change]:
     actor = q.placed.get(Role.ACTOR)
     if actor and q.idle and q.topology is not None:
         members = {*q.named(Role.ACTOR), *q.idle}
-        devices = q.written(device for device in q.topology.ids if device in members)
-        yield f"give the actor {listed(devices)}", q.move(Role.ACTOR, devices, "").patch or {}
+        devices = whole_groups(actor, q.written(device for device in q.topology.ids if device in members))
+        moved = {role: relaid(q.placed[role], devices) for role in q.together(Role.ACTOR)}
+        yield f"give the {' and the '.join(moved)} {spans(devices)}", moved
 
 
 def _shard(q: Question) -> Iterator[Change]:
     wide = {role: q.placed[role] for role in (Role.ACTOR, *SHARING) if role in q.placed and len(q.placed[role].devices) > 1}
     whole = {role: place for role, place in wide.items() if place.layout == "ddp" and place.tp == 1}
-    changes = [(role, changed(role, place, "", layout="fsdp", dp=None).patch or {}) for role, place in whole.items()]
-    yield from _each_then_all([(f"shard the {role}: layout fsdp", patch) for role, patch in changes])
+    sharded = {role: place.model_copy(update={"layout": "fsdp", "dp": None}) for role, place in whole.items()}
+    yield from _each_then_all([(f"shard the {role}: layout fsdp", {role: place}) for role, place in sharded.items()])
 
 
 def _split_engine(q: Question) -> Iterator[Change]:
     rollout = q.placed.get(Role.ROLLOUT)
-    if rollout is None or q.shape is None:
-        return
-    heads, kv = q.shape.heads, q.shape.kv_heads
-    for tp in range(rollout.tp + 1, len(rollout.devices) + 1):
-        if len(rollout.devices) % tp == 0 and heads % tp == 0 and (kv % tp == 0 or tp % kv == 0):
-            yield f"split the engine: tp {tp}", changed(Role.ROLLOUT, rollout, "", tp=tp, dp=None, mode="auto").patch or {}
+    for tp in range(rollout.tp + 1, len(rollout.devices) + 1) if rollout else ():
+        if rollout and len(rollout.devices) % tp == 0 and can_split(q, tp, Role.ROLLOUT):
+            yield f"split the engine: tp {tp}", {Role.ROLLOUT: resized(rollout, tp, mode="auto")}
 
 
 PLANS: tuple[tuple[Step, ...], ...] = (

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from workbench.findings import Finding, Fix, Severity, finding
+from workbench.mapping.checks.balance import together, widened
 from workbench.mapping.checks.question import Question, changed, counted, listed
+from workbench.mapping.checks.repair import repaired, there
 from workbench.mapping.checks.wires import is_out
 from workbench.mapping.devices import in_order, node_of, spans
-from workbench.mapping.resolve import name_device
 from workbench.roles import Role
 from workbench.topology import Topology
 
@@ -15,35 +16,39 @@ def absent(q: Question) -> Iterator[Finding]:
     """WB101: a device that the machine does not have."""
     if q.topology is None:
         return
-    there = set(q.topology.ids)
-    for role, place in q.placed.items():
-        if _ambiguous(q, role):
+    for role, place in q.spoken.items():
+        names = tuple(dict.fromkeys(q.named(role)))
+        lacking = tuple(name for name in names if not there(q, name))
+        if _ambiguous(q, role) or not lacking:
             continue
-        names = [name_device(device, q.topology) for device in place.devices]
-        lacking = [name for name in names if name not in there and not (name.startswith("cpu:") and not q.topology.is_cpu)]
-        lacking = [name for name in lacking if name != "cpu:0" or not q.topology.is_cpu]
-        if not lacking:
-            continue
-        left = q.written(name for name in names if name in there) or q.written(q.topology.ids[: len(names)])
-        has = f"{q.topology.name} has {listed(q.topology.ids)}"
-        fix = q.move(role, left, f"name devices that are there: {listed(left)}")
-        yield finding("WB101", role, f"{role}: {place}", f"no {listed(lacking)}; {has}", fix)
+        has = f"{q.topology.name} has {spans(q.topology.ids) or 'no devices'}"
+        if place.on_cpu and not q.topology.is_cpu:
+            fix = q.move(role, ("cpu",), "write cpu: slots of it are on machines without GPUs (Topology.cpu)")
+        else:
+            fix = repaired(q, role, tuple(name for name in names if name not in lacking), "name devices that are there")
+        yield finding("WB101", role, f"{role}: {place}", f"no {spans(lacking)}; {has}", fix)
 
 
 def twice(q: Question) -> Iterator[Finding]:
     """WB102: a device named twice in one role."""
-    for role, place in q.placed.items():
-        names = [name_device(device, q.topology) for device in place.devices]
-        doubled = [name for at, name in enumerate(names) if name in names[:at]]
+    for role, place in q.spoken.items():
+        names = q.named(role)
+        doubled = tuple(dict.fromkeys(name for at, name in enumerate(names) if name in names[:at]))
         if doubled:
-            once = tuple(dict(zip(names, place.devices, strict=True)).values())
-            fix = q.move(role, in_order(list(once)), f"name {listed(dict.fromkeys(doubled))} once")
-            yield finding("WB102", role, f"{role}: {place}", f"{listed(dict.fromkeys(doubled))} is named twice", fix)
+            once = dict(zip(names, place.devices, strict=True))
+            text = f"name {spans(doubled)} once"
+            right = tuple(name for name in once if there(q, name))
+            fix = q.move(role, in_order(once.values()), text) if _ambiguous(q, role) else repaired(q, role, right, text)
+            yield finding("WB102", role, f"{role}: {place}", f"{spans(doubled)} {_are(doubled)} named twice", fix)
+
+
+def _are(devices: tuple[str, ...]) -> str:
+    return "is" if len(devices) == 1 else "are"
 
 
 def ambiguous(q: Question) -> Iterator[Finding]:
     """WB103: a number without a node, where there are several nodes."""
-    for role, place in q.placed.items():
+    for role, place in q.spoken.items():
         if q.topology is not None and _ambiguous(q, role):
             nodes = q.topology.nodes
             named = in_order(_with_node(device, q.topology) for device in place.devices)
@@ -73,30 +78,13 @@ def unused(q: Question) -> Iterator[Finding]:
     if not idle:
         return
     total = len(q.topology.gpus)
-    found = f"{spans(idle)} {'is' if len(idle) == 1 else 'are'} mapped to nothing"
-    fix = _widened(q, idle) if q.means_all else None
+    found = f"{spans(idle)} {_are(idle)} mapped to nothing"
+    fix = widened(q) if q.means_all else None
     severity: Severity = "warning" if fix else "info"
+    if fix and any(one.severity == "warning" for one in together(q)):
+        fix = Fix("give them to the critic, see there (WB401); or hide them with CUDA_VISIBLE_DEVICES")  # nobody gets them twice
     text = "name them too if they are for this run, the rollout first; if not, hide them with CUDA_VISIBLE_DEVICES"
     yield finding("WB104", "", f"roles on {total - len(q.idle)} of {counted(total, 'GPU')}", found, fix or text, severity)
-
-
-def _widened(q: Question, idle: tuple[str, ...]) -> Fix | None:
-    """The idle GPUs for the role that takes most of a step; None where they are of another kind, or would have no work."""
-    roles = [role for role in (Role.ROLLOUT, *q.placed) if role in q.placed and not q.placed[role].on_cpu]
-    if q.topology is None or not roles or not _alike(q, (*q.named(roles[0]), *idle)):
-        return None
-    place, members = q.placed[roles[0]], {*q.named(roles[0]), *idle}
-    order = [device for device in q.topology.ids if device in members]
-    if len(order) % place.tp or (q.batch is not None and len(order) // place.tp > q.batch):
-        return None
-    text = f"give them to the {' and the '.join(q.together(roles[0]))}"
-    return q.move(roles[0], q.written(order), f"{text}; or hide them with CUDA_VISIBLE_DEVICES")
-
-
-def _alike(q: Question, devices: tuple[str, ...]) -> bool:
-    """All of one type, so that they may work in one group."""
-    gpus = [q.topology.find(device) for device in devices] if q.topology else []
-    return len({gpu.name for gpu in gpus if gpu}) <= 1
 
 
 def mixed(q: Question) -> Iterator[Finding]:

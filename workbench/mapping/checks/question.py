@@ -1,14 +1,15 @@
 """What a map is asked about: the map, the machine, the algorithm, the model, the batch."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import combinations
 from math import gcd
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ConfigError, spelled
+from workbench.errors import ConfigError, check_kind, spelled
 from workbench.findings import Fix
+from workbench.mapping.devices import parse_devices
 from workbench.mapping.placement import Placement
 from workbench.mapping.resolve import Resolved, name_device, resolve
 from workbench.mapping.shapes import ModelShape
@@ -28,10 +29,27 @@ TRAINED = (Role.ACTOR, Role.CRITIC)
 
 def read_algo(name: str) -> str:
     """An algorithm's name as this room compares it: "Dr. GRPO" is "drgrpo", "REINFORCE++" is "reinforceplusplus"."""
+    check_kind("algo", name, str, "a name such as 'ppo' or 'grpo'")
     key = "".join(c for c in name.lower().replace("+", "plus") if c.isalnum())
     if key not in (*WITH_CRITIC, *WITHOUT_CRITIC):
         raise ConfigError(f"algo {name[:40]!r}", f"the algorithms are {', '.join((*WITH_CRITIC, *WITHOUT_CRITIC))}", "use one of these")
     return key
+
+
+class Wires:
+    """What the links of a topology say of groups, looked up once however many maps are tried on it."""
+
+    def __init__(self, topology: Topology | None) -> None:
+        self.topology = topology
+        self._found: dict[Group, tuple[Link, ...]] = {}
+
+    def within(self, devices: Group) -> tuple[Link, ...]:
+        """What the machine says of the pairs of those ``devices`` that it has."""
+        if devices not in self._found:
+            known = [device for device in devices if self.topology is not None and self.topology.find(device)]
+            links = (self.topology.link(a, b) for a, b in combinations(known, 2)) if self.topology is not None else ()
+            self._found[devices] = tuple(link for link in links if link is not None)
+        return self._found[devices]
 
 
 @spelled(model="shape", topo="topology", algorithm="algo")
@@ -41,7 +59,9 @@ class Question:
 
     ``topology`` None: only what needs no machine. ``algo``: "ppo", "grpo" ... ``shape``: the model's, or what names it ("shape:llama-7b", a
     config.json). ``batch``: completions a step. ``lora``: adapters of ``rank`` are trained, else the whole model. ``host``: facts of this
-    machine, where the map is to run on it. ``probe``: ask the services whether they answer.
+    machine, where the map is to run on it. ``probe``: ask the services whether they answer. ``brief``: only what is so; what to do about
+    it is left out where that takes long to find. ``wires``: handed on to the questions of other maps. Raises ConfigError on what is
+    none of these.
     """
 
     devices: "DeviceMap"
@@ -53,17 +73,28 @@ class Question:
     rank: int = 16
     host: Host | None = None
     probe: bool = False
+    brief: bool = False
+    wires: Wires = field(default_factory=lambda: Wires(None), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.algo is not None:
             object.__setattr__(self, "algo", read_algo(self.algo))
-        if isinstance(self.shape, str | Path):
+        if self.shape is not None and not isinstance(self.shape, ModelShape):
             object.__setattr__(self, "shape", shape_of(self.shape))
-        if self.batch is not None and self.batch < 1:
-            raise ConfigError(f"batch={self.batch}", "a step has at least one completion", "give 1 or more")
+        if self.topology is not None:
+            check_kind("topology", self.topology, Topology, "a topology, such as Topology.preset('dgx-a100')")
+        if self.host is not None:
+            check_kind("host", self.host, Host, "facts of this machine, as workbench.topology.detection.host.host() finds them")
+        if self.batch is not None:
+            _check_count("batch", self.batch, "a step has at least one completion")
+        _check_count("rank", self.rank, "an adapter has rank 1 or more")
+        for name in ("lora", "probe"):
+            check_kind(name, getattr(self, name), bool, "True or False")
+        if self.wires.topology is not self.topology:
+            object.__setattr__(self, "wires", Wires(self.topology))
 
-    @property
-    def places(self) -> dict[Role, Placement]:
+    @cached_property
+    def places(self) -> Mapping[Role, Placement]:
         """Role -> placement."""
         return self.devices.places
 
@@ -72,10 +103,17 @@ class Question:
         """Role -> what it comes to on the machine."""
         return resolve(self.devices, self.topology, lora=self.lora, shape=self.shape)
 
-    @property
+    @cached_property
     def placed(self) -> dict[Role, Placement]:
         """The roles that have devices of their own."""
         return {role: place for role, place in self.places.items() if place.devices}
+
+    @property
+    def spoken(self) -> dict[Role, Placement]:
+        """Those of ``placed`` whose devices somebody wrote: a rollout that only follows the actor is no second mistake."""
+        actor = self.placed.get(Role.ACTOR)
+        follows = actor is not None and self.placed.get(Role.ROLLOUT) == Placement(devices=actor.devices)
+        return {role: place for role, place in self.placed.items() if not (follows and role is Role.ROLLOUT)}
 
     def named(self, role: Role) -> Group:
         """The devices of a role by name, those of its host included."""
@@ -112,37 +150,80 @@ class Question:
         return self.topology is not None and 2 * len(self.idle) <= len(self.topology.gpus)
 
     def with_map(self, patch: Mapping[str, Any]) -> "Question":
-        """The same question of the map with other placements."""
+        """The same question of the map with other placements, as JSON."""
         return replace(self, devices=self.devices.patched(patch))
+
+    def trying(self, places: Mapping[Role, Placement]) -> "Question":
+        """As ``with_map``, of placements that need not be read: quick enough for trying many."""
+        written = dict(self.places) | dict(places)
+        if Role.ACTOR in places and Role.ROLLOUT not in places and Role.ROLLOUT in self.placed and Role.ROLLOUT not in self.spoken:
+            written[Role.ROLLOUT] = Placement(devices=places[Role.ACTOR].devices)  # it follows the actor
+        named: dict[str, Any] = {str(role): place for role, place in written.items()}
+        return replace(self, devices=type(self.devices).model_construct(None, **named))
 
     def written(self, devices: Iterable[str]) -> Group:
         """Devices by name as a map writes them: bare numbers where there is one node."""
-        several = self.topology is not None and len(self.topology.nodes) > 1
+        if self.topology is None:
+            return tuple(device.removeprefix("local:") for device in devices)
+        several = len(self.topology.nodes) > 1
         return tuple(device if several or device.startswith("cpu:") else device.rpartition(":")[2] for device in devices)
 
     def together(self, role: Role) -> list[Role]:
         """The roles that have exactly the devices of ``role``, itself first: they move together."""
-        mine = self.placed[role].devices
-        return [role, *(other for other, place in self.placed.items() if other is not role and place.devices == mine)]
+        return [role, *(other for other in self.placed if other is not role and self.named(other) == self.named(role))]
 
     def move(self, role: Role, devices: Iterable[str], text: str) -> Fix:
-        """Give a role, and those beside it, other devices (as a map writes them); tp is cut to what divides them."""
-        listed = tuple(devices)
-        patch = {str(one): relaid(self.placed[one], listed).to_dict() for one in self.together(role)}
-        return Fix(text, patch)
+        """Give a role, and those beside it, other devices (as a map writes them): whole groups of its tp, or one smaller one."""
+        given = whole_groups(self.placed[role], tuple(devices))
+        if not given:
+            return Fix(text)
+        moved = {one: relaid(self.placed[one], given) for one in self.together(role)}
+        split = [f"{one} then tp {place.tp}" for one, place in moved.items() if place.tp != self.placed[one].tp]
+        return Fix("; ".join([text, *split]), as_patch(moved))
+
+
+def _check_count(name: str, value: object, found: str) -> None:
+    check_kind(name, value, int, "a whole number, 1 or more")
+    if isinstance(value, int) and value < 1:
+        raise ConfigError(f"{name}={value}", found, "give 1 or more")
+
+
+def as_patch(places: Mapping[Role, Placement]) -> dict[str, Any]:
+    """Placements as JSON."""
+    return {str(role): place.to_dict() for role, place in places.items()}
+
+
+def can_be_said(patch: Mapping[str, Any]) -> bool:
+    """Whether a map's file can name the devices of a patch: not those of a node whose name has letters that no map knows."""
+    named = [place["devices"] for place in patch.values() if isinstance(place, Mapping) and "devices" in place]
+    try:
+        return all(parse_devices(str(one), "patch") for devices in named for one in (devices if isinstance(devices, list) else [devices]))
+    except ConfigError:
+        return False
+
+
+def whole_groups(place: Placement, devices: Group) -> Group:
+    """The first of ``devices``, as many as make whole groups of the placement's tp; all of them where there are too few for one."""
+    return devices[: len(devices) // place.tp * place.tp] or devices
 
 
 def relaid(place: Placement, devices: Group) -> Placement:
-    """The placement on other devices: tp cut to what divides their number, fsdp only over several."""
-    tp = gcd(place.tp, len(devices))
+    """The placement on other devices: tp cut to what divides their number, dp to what is left, fsdp only over several."""
     layout = "ddp" if len(devices) == 1 else place.layout
     sharding = place.sharding_strategy if layout == "fsdp" else None
-    return place.model_copy(update={"devices": devices, "tp": tp, "dp": None, "layout": layout, "sharding_strategy": sharding})
+    moved = place.model_copy(update={"devices": devices, "layout": layout, "sharding_strategy": sharding})
+    return resized(moved, gcd(place.tp, len(devices)))
+
+
+def resized(place: Placement, tp: int, **fields: Any) -> Placement:
+    """The placement with another tp, and, where it says dp, the dp that goes with it."""
+    dp = None if place.dp is None else max(1, len(place.devices) // tp)
+    return place.model_copy(update={"tp": tp, "dp": dp, **fields})
 
 
 def changed(role: Role, place: Placement, text: str, **fields: Any) -> Fix:
     """A fix that writes a role's placement with other fields."""
-    return Fix(text, {str(role): place.model_copy(update=fields).to_dict()})
+    return Fix(text, as_patch({role: place.model_copy(update=fields)}))
 
 
 def counted(number: int, word: str) -> str:
@@ -150,7 +231,7 @@ def counted(number: int, word: str) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-def listed(devices: Iterable[str], most: int = 8) -> str:
-    """Devices in a sentence."""
-    names = list(devices)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def listed(names: Iterable[str], most: int = 8) -> str:
+    """Names in a sentence. Devices are shorter as spans."""
+    found = list(names)
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
