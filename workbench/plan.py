@@ -61,6 +61,7 @@ class RunPlan:
             if value < least:
                 raise ConfigError(f"{name}={value}", f"it is at least {least}", "leave it out for the default")
         self.devices.check_present()
+        _check_prefetch(self.devices, self.prefetch)
 
     @property
     def settings(self) -> Settings:
@@ -89,6 +90,16 @@ class RunPlan:
             "trackers": None if self.trackers is None else list(self.trackers),
             **{name: asdict(getattr(self, name)) for name in _PARTS},
         }
+
+
+def _check_prefetch(devices: DeviceMap, prefetch: int) -> None:
+    """Raise ConfigError where the map says that prompts are made ready ahead of the roles, and the run is to do no such thing."""
+    for role, place in devices.places.items():
+        for key in ("offload_strategy", "prompt_loading"):
+            value = getattr(place, key)
+            if value and not prefetch:
+                found = f"the map says {role}: {key}: {value}, so that prompts are loaded ahead of the steps"
+                raise ConfigError("prefetch=0", found, f"leave prefetch out, or {key} out of the map")
 
 
 def saved_algorithm(algo: Algorithm) -> dict[str, Any]:

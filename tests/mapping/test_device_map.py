@@ -168,6 +168,10 @@ def test_files(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("aktor: 0", r"^device map, line 1: aktor: 'aktor' is no role"),
         ("0-3 fsdpp", "^device map: actor: 'fsdpp' is no layout"),
         (0.5, "^device map: actor: 0.5 is not understood"),
+        (b"0", "^device map: actor: b'0' is not understood"),
+        pytest.param(10**5000, "^device map: actor: 'int too long to show' is no device", id="large"),
+        ("0" * 70_000, "^device map: it has 70000 characters, and a map at most 65536"),
+        ({"actor": {"devices": ["0"] * 40_001}}, "^device map: more than 40000 values"),
         ({"aktor": "cpu"}, r"^device map: aktor: 'aktor' is no role: .*\n  fix: write 'actor'"),
         ({"actor": None}, "^device map: actor: nothing is written there"),
     ],
@@ -211,7 +215,14 @@ def test_what_a_map_cannot_do_is_said_when_it_is_to_run(written: dict[str, Any])
         ({"actor": {"devices": [0, 1]}}, "actor: '0-1': every model shares one device in this version"),
         ({"actor": "0", "rollout": "1"}, r"rollout: '1' beside actor: '0': .*one device.*\n  fix: write rollout='0'"),
         ({"actor": "1"}, r"first visible GPU\n.*CUDA_VISIBLE_DEVICES=1"),
-        ({"actor": "cpu:1"}, "in one process every model is on the first visible GPU"),
+        ({"actor": "cpu:1"}, r"one process has the whole CPU: slots of it are for maps that are drawn\n  fix: write 'cpu'"),
+        ({"actor": "local:2"}, r"first visible GPU\n.*CUDA_VISIBLE_DEVICES=2 and write '0'"),
+        ({"actor": "node1:2"}, r"the map names the node 'node1'\n  fix: start it on node1, and write '2'"),
+        (
+            {"actor": {"devices": 0, "nccl_backend": "ring"}},
+            r"^actor: nccl_backend 'ring': NCCL connects processes.*\n  fix: leave nccl_backend out",
+        ),
+        ({"actor": "0", "rollout": {"devices": 0, "nccl_backend": "p2p"}}, "^rollout: nccl_backend 'p2p': NCCL connects processes"),
         ({"actor": "cpu", "critic": "share:actor"}, "no algorithm of this version has one"),
         ({"actor": "cpu", "reference": "cpu"}, "adapter off"),
         ({"actor": "cpu", "reward": "0"}, "rewards are functions"),
@@ -227,7 +238,18 @@ def test_what_one_process_cannot_obey_is_held_and_refused_for_a_run(written: dic
         devices.check_present()
 
 
-@pytest.mark.parametrize("written", [{}, {"actor": "cpu"}, {"actor": "0"}, {"actor": "0", "rollout": {"devices": 0, "mode": "adapter"}}])
+@pytest.mark.parametrize(
+    "written",
+    [
+        {},
+        {"actor": "cpu"},
+        {"actor": "0"},
+        {"actor": "0", "rollout": {"devices": 0, "mode": "adapter"}},
+        {"actor": "local:0", "rollout": "0"},
+        {"actor": "cpu:0", "rollout": "cpu", "reward": "cpu:0"},
+        {"actor": {"devices": 0, "nccl_backend": "none"}},
+    ],
+)
 def test_what_this_version_runs(written: dict[str, Any]) -> None:
     DeviceMap(**written).check_runnable()
 
@@ -248,6 +270,76 @@ def test_a_patch_changes_the_roles_that_it_names() -> None:
 def test_an_engine_that_was_left_out_follows_the_actor() -> None:
     assert DeviceMap(actor="9").apply(finding({"actor": "0"})) == DeviceMap(actor="0")
     assert DeviceMap(actor="9", rollout="8").apply(finding({"actor": "0"})) == DeviceMap(actor="0", rollout="8")
+
+
+@pytest.mark.parametrize("text", [b"actor: 0", None, 5, ["actor: 0"]])
+def test_a_text_that_is_none(text: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^DeviceMap.parse: text=.*: that is a .*\n  fix: give the text of a map"):
+        DeviceMap.parse(text)
+    with pytest.raises(ConfigError, match=r"^DeviceMap.parse: name=.*: that is a "):
+        DeviceMap.parse("actor: 0", name=text)
+
+
+def test_values_of_the_wrong_kind() -> None:
+    devices = DeviceMap(actor="0")
+    with pytest.raises(ConfigError, match=r"^apply=None: that is a NoneType\n  fix: give one of the findings of check"):
+        devices.apply(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^patched=5: that is a int"):
+        devices.patched(5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"^device map: 5: '5' is no role"):
+        devices.patched({5: "0"})  # type: ignore[dict-item]
+    for ask in (devices.check, devices.on, devices.mended, devices.resolve):
+        with pytest.raises(ConfigError, match=r"^topology=5: that is a int\n  fix: give a topology, or a preset's name"):
+            ask(5)  # type: ignore[operator]
+
+
+def test_values_that_have_a_shape_of_their_own() -> None:
+    import numpy
+
+    with pytest.raises(ConfigError, match=r"^device map: actor: array.* is not understood"):
+        DeviceMap(actor=numpy.arange(2))
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ConfigError, match=r"^device map: nested deeper than 20 levels"):
+        DeviceMap(actor=endless)
+
+
+def test_no_copy_is_stale_and_nobody_empties_a_map() -> None:
+    devices = DeviceMap(actor="0")
+    devices.places.clear()
+    assert devices.places[Role.ACTOR] == Placement(devices=("0",))
+    copy = devices.model_copy(update={"actor": Placement(devices=("1",))})
+    assert copy.places[Role.ACTOR].devices == copy.devices_of(Role.REFERENCE) == ("1",)
+
+
+@given(MAPS)
+@settings(deadline=None, max_examples=50)
+def test_what_pydantic_dumps_is_a_map_again(roles: dict[str, Any]) -> None:
+    devices = DeviceMap(**roles)
+    assert DeviceMap(**devices.model_dump()) == devices
+    assert DeviceMap.model_validate_json(devices.model_dump_json()) == devices
+    for place in roles.values():
+        assert Placement(**place.model_dump()) == place
+        assert Placement.model_validate_json(place.model_dump_json()) == place
+
+
+@pytest.mark.parametrize(
+    ("actor", "forbidden"),
+    [("0-1", True), ("1-2", True), ("local:1", True), ("2-3", False), ({"devices": "0", "inference_only": False}, None)],
+)
+def test_a_group_for_inference_only_forbids_its_devices_to_all_that_train(actor: Any, forbidden: bool | None) -> None:
+    written = {"groups": {"g": {"devices": [0, 1], "inference_only": True}}, "rollout": "g", "actor": actor}
+    if forbidden is None:
+        with pytest.raises(ConfigError, match=r"actor.inference_only: False here, and local:0 is also in the group 'g'"):
+            DeviceMap.load(written)
+        return
+    devices = DeviceMap.load(written)
+    assert ("WB113" in {finding.code for finding in devices.check() if finding.role == "actor"}) is forbidden
+
+
+def test_one_device_by_two_names_is_one() -> None:
+    assert "takes turns with the actor" in str(DeviceMap(actor="0-3", rollout="local:0-3"))
+    assert "takes turns with the actor" in str(DeviceMap(actor="cpu", rollout="cpu:0"))
 
 
 def test_a_question_in_words() -> None:

@@ -76,6 +76,14 @@ def test_values_of_a_file(value: Any, devices: tuple[str, ...]) -> None:
         ("cuda:2-3", r"fix: write '2-3'$"),
         ("0,cuda:1", r"'cuda:1' is no device: .*\n  fix: write '1'$"),
         ("cuda", r"fix: write '0'$"),
+        (
+            "localhost:8080",
+            r"'localhost:8080' would be a device of a node\n  fix: write 'http://localhost:8080' for a service, '0' for a GPU",
+        ),
+        ("10.0.0.7:9999", "fix: write 'http://10.0.0.7:9999' for a service"),
+        ("scores.lan:11434", "fix: write 'http://scores.lan:11434' for a service"),
+        ("localhost:80/score", "fix: write 'http://localhost:80/score' for a service"),
+        ("0" + " " * 70_000, "^actor: it has 70001 characters, and a map at most 65536"),
         ("gpu0", r"'gpu0' is no device: .*\n  fix: write '0'$"),
         ("GPU:1", r"fix: write '1'$"),
         ("hip:1", r"fix: write '1'$"),
@@ -95,6 +103,9 @@ def test_what_is_no_list(text: str, match: str) -> None:
         ([[0]], r"\[0\] is no device"),
         (1.5, "1.5 is no device"),
         ([0, "cpu"], r"^actor: the CPU stands beside other devices\n  fix: write 'cpu' alone, 'cpu:0-1' for slots, or GPUs alone$"),
+        (pytest.param(10**5000, "'int too long to show' is no device", id="large")),
+        (["cuda:0"], "'cuda:0' is no device"),
+        (["localhost:8080"], "would be a device of a node"),
         (["cpu", "cpu"], "the CPU stands beside other devices"),
         (["0-4095"] * 4096, "more than 4096 devices"),
         ([0] * 4097, "more than 4096 devices"),
@@ -111,7 +122,7 @@ def test_parts_of_a_name() -> None:
     assert (node_of("cpu"), number_of("cpu")) == ("", -1)
 
 
-DEVICE = st.builds(lambda node, number: f"{node}{number}", st.sampled_from(["", "node1:", "node2:", "cpu:"]), st.integers(0, 9999))
+DEVICE = st.builds(lambda node, number: f"{node}{number}", st.sampled_from(["", "node1:", "node2:", "cpu:"]), st.integers(0, 1023))
 
 
 @given(st.lists(DEVICE, min_size=1, max_size=20))

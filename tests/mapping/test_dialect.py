@@ -52,7 +52,13 @@ reward:    {devices: cpu}
         ("groups: {a: {devices: 0-3, tp_size: 2}}\nrollout: a", {"rollout": "0-3 tp2"}),
         ("groups: {a: {devices: node1:0-1}}\nactor: a", {"actor": "node1:0-1"}),
         # groups without devices take the next numbers that no group has
-        ("groups: {a: {gpus_per_node: 2}, b: {devices: 1}, c: {gpus_per_node: 1}}\nactor: a\nrollout: c", {"actor": "0,2", "rollout": "3"}),
+        (
+            "groups: {a: {gpus_per_node: 2}, b: {devices: 1}, c: {gpus_per_node: 1}}\nactor: a\nrollout: c\nref: b",
+            {"actor": "0,2", "rollout": "3", "reference": "1"},
+        ),
+        # a group that no role is in may forbid
+        ("groups: {a: {devices: 2, inference_only: true}}\nactor: 0-1", {"actor": "0-1"}),
+        ("actor: 0-3 tp4096\nrollout: 0-3 tp1", {"actor": "0-3 tp4096", "rollout": "0-3"}),
         ("actor: 0-3\nparallelism_config: {actor: {tp: 2, dp: 2}}", {"actor": "0-3 tp2"}),
         ("actor: 0-3 fsdp\nparallelism_config: {actor: {dp: 4, pp: 1, expert: 1}}", {"actor": "0-3 fsdp"}),
         ("ref: 0-1\nparallelism_config: {ref_model: {tp: 2}}", {"reference": "0-1 tp2"}),
@@ -79,7 +85,7 @@ def test_sizes_are_kept() -> None:
 def test_the_keys_of_tutorials() -> None:
     text = """
 actor:
-  device_group: [0, 1]
+  device_group: [2, 3]
   placement_policy: hybrid
   nccl_backend: p2p
 rollout:
@@ -91,7 +97,7 @@ groups:
   samplers: {gpus_per_node: 2, parallel_strategy: tp, inference_only: true}
 """
     places = placements(read_text(text, "map.yaml"))
-    assert places[Role.ACTOR] == Placement(devices=("0", "1"), placement_policy="hybrid", nccl_backend="p2p")
+    assert places[Role.ACTOR] == Placement(devices=("2", "3"), placement_policy="hybrid", nccl_backend="p2p")
     assert places[Role.ROLLOUT] == Placement(devices=("0", "1"), tp=2, offload_strategy="cpu_prefetch", inference_only=True)
     assert places[Role.REFERENCE] == Placement(share="actor", prompt_loading="disabled", nccl_backend="none")
     assert places[Role.REWARD] == Placement(url="http://localhost:8080", shared_mem_name="rewards")
@@ -137,7 +143,32 @@ groups:
             r"^map.yaml, line 1: groups: \[0, 1\] is no table\n  fix: write groups: {trainers: {devices: \[0, 1\]}}$",
         ),
         ("groups: {a: {}}\nactor: a", "^map.yaml, line 1: groups.a: it says no devices\n  fix: write devices: "),
-        ("groups: {a: []}\nactor: a", "groups.a: it says no devices"),
+        ("groups: {a: []}\nactor: a", r"groups.a.devices: \[\] does not fit"),
+        (
+            "groups:\n  a: 0-1\n  b: 2-3\nactor: a",
+            r"^map.yaml, line 3: groups.b: no role is in this group\n  fix: write device_group: b at a role, or leave the group out$",
+        ),
+        # what a group says is refused as at a role, whoever is in it
+        ("groups:\n  a: {devices: 0, layout: fsdpp}\nactor: 0", "^map.yaml, line 2: groups.a.layout: 'fsdpp' is no layout"),
+        ("groups: {a: {devices: 0, parallel_strategy: zero3}}\nactor: 0", "groups.a.parallel_strategy: ZeRO is not supported"),
+        ("groups: {a: {devices: 0-1, tp: 1, tp_size: 2}}\nactor: 0", "groups.a: tp says tp 1 and tp_size says tp 2"),
+        ("groups: {a: {devices: 0-1, gpus_per_node: 3}}\nactor: 0", "groups.a.gpus_per_node: 3 GPUs on each node"),
+        (
+            "groups: {a: {devices: [0, 1], inference_only: true}}\nrollout: a\nactor: {devices: 1-2, inference_only: false}",
+            "^map.yaml, line 3: actor.inference_only: False here, and local:1 is also in the group 'a', which is for inference only",
+        ),
+        # more than a role can have, however it is written
+        ("actor: 0-1 tp4097", "^map.yaml, line 1: actor: 'tp4097' is more than the 4096 devices that a role can have"),
+        ("actor: {devices: 0-1, layout: tp9999}", "^map.yaml, line 1: actor.layout: 'tp9999' is more than the 4096 devices"),
+        ("actor: 0-7 tp2 dp4", r"'dp4' is no layout, .*\n  fix: write {devices: 0-7, tp: 2, dp: 4}$"),
+        ("actor: 0-7 fsdp dp=8", r"fix: write {devices: 0-7, layout: fsdp, dp: 8}$"),
+        ("actor: 0 8", r"^map.yaml, line 1: actor: '0 8' has blanks between its devices\n  fix: write '0,8'$"),
+        ("actor: 0-1 3 tp2", r"fix: write '0-1,3 tp2'$"),
+        ("actor: {devices: 0 8}", r"actor.devices: '0 8' has blanks between its devices\n  fix: write '0,8'$"),
+        ("reward: localhost:8080", r"^map.yaml, line 1: reward: 'localhost:8080' .*\n  fix: write 'http://localhost:8080' for a service"),
+        ('actor: 0\nreward: "http://h/\\e[31m"', "is no address of a service"),
+        ("actor: 0-1 tp1\nparallelism_config: {actor: {tp: 2}}", "tp says tp 1 and parallelism_config says tp 2"),
+        ("actor: {devices: 0-1, layout: tp=1, tp: 2}", "layout says tp 1 and tp says tp 2"),
         ("groups: {a: {device: 0}}\nactor: a", "groups.a.device: 'device' is no key here\n  fix: write 'devices'"),
         ("groups: {a: {share: actor}}\nactor: a", "groups.a.share: 'share' is no key here"),
         ("groups: {a: cuda:0}\nactor: a", "groups.a.devices: 'cuda:0' is no device"),
@@ -192,7 +223,6 @@ def test_values_of_python(value: Any, again: str) -> None:
 @pytest.mark.parametrize(
     ("value", "match"),
     [
-        (Placement(devices=("cuda:0",)), "^device map: actor.devices: 'cuda:0' is no device"),
         (Placement(), "^device map: actor: it says no place"),
         (object(), "^device map: actor: <object.* is not understood"),
         ({1}, r"\{1\} is not understood"),

@@ -1,5 +1,7 @@
 """One role's place as a compact string."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 
@@ -63,6 +65,12 @@ def test_compact_strings(text: str, placement: Placement, again: str) -> None:
         ("http://[::", "is no address"),
         ("http://[xyz]:80", "is no address"),
         ("http://name:secret@host", "is no address"),
+        ("http://h/\x1b[31m", r"'http://h/\\x1b\[31m' is no address"),
+        ("http://h/\0", "is no address"),
+        ("http://h/\ud800", "is no address"),
+        ("0" + " " * 70_000, "^actor: it has 70001 characters"),
+        ("0-3 tp4097", "^actor: 'tp4097' is more than the 4096 devices that a role can have"),
+        ("0-1 tp1 tp2", "'tp1 tp2' says two layouts"),
     ],
 )
 def test_what_is_no_placement(text: str, match: str) -> None:
@@ -81,6 +89,39 @@ def test_as_a_file_says_it() -> None:
         "mode": "merged",
         "inference_only": True,
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({"tp": 0}, r"^Placement\(tp=0\): that does not fit\n  fix: write a whole number from 1 to 4096$"),
+        ({"tp": 4097}, "a whole number from 1 to 4096"),
+        ({"tp": True}, r"^Placement\(tp=True\): that does not fit"),
+        ({"tp": "2"}, "that does not fit"),
+        ({"dp": 0}, "a whole number from 1 to 4096"),
+        ({"layout": "x"}, r"^Placement\(layout='x'\): that does not fit\n  fix: write 'ddp' or 'fsdp'$"),
+        ({"mode": 5}, "write 'auto' or 'zero_copy' or"),
+        ({"nccl_backend": "nccl"}, "fix: write 'p2p' or 'ring' or 'none'$"),
+        ({"inference_only": 1}, "fix: write True or False$"),
+        ({"shared_mem_name": 5}, "fix: write text$"),
+        ({"devices": ("cuda:0",)}, r"^Placement: devices: 'cuda:0' is no device.*\n  fix: write '0'$"),
+        ({"devices": None}, "^Placement: devices: None is no device"),
+        ({"devices": (True,)}, "True is no device"),
+        ({"devices": ("0-4095", "0")}, "more than 4096 devices"),
+        ({"share": "actr"}, r"^Placement: share: 'actr' is no role\n  fix: write 'actor'$"),
+        ({"share": 5}, "^Placement: share: 5 is no role"),
+        ({"url": "localhost"}, "^Placement: url: 'localhost' is no address of a service"),
+        ({"url": 5}, "^Placement: url: 5 is no address of a service"),
+        ({"layuot": "ddp"}, r"^Placement\(layuot='ddp'\): it has no such field\n  fix: write 'layout'$"),
+    ],
+)
+def test_fields_that_no_placement_has(fields: dict[str, Any], match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        Placement(**{"devices": ("0", "1")} | fields)
+
+
+def test_devices_as_people_write_them() -> None:
+    assert Placement(devices="0-1") == Placement(devices=[1, 0]) == Placement(devices=("0", "1"))  # type: ignore[arg-type]
 
 
 def test_groups_and_copies() -> None:

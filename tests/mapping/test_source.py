@@ -266,6 +266,63 @@ def test_files_called_json_are_json(text: str, match: str, tmp_path: Path) -> No
         DeviceMap.load(path)
 
 
+BLANKS = " " * 60_000
+ROLES = "actor", "critic", "rollout", "reference", "reward"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'actor: "0{BLANKS}x"',
+        f'actor: {{devices: "0{BLANKS}x"}}',
+        'actor: "0' + ", " * 30_000 + '"',
+        "actor: 0" + "\n" * 60_000,
+        "actor: 0" + "\x85" * 60_000,
+        "actor: " + "0 " * 30_000,
+        "actor: 0 " + "tp2 " * 15_000,
+        "actor: " + "9" * 60_000,
+        "actor: " + "0-4095," * 9_000,
+        "actor: " + ",".join(f"n{number}:0" for number in range(4096)),
+        "actor: {devices: [x" + ",[]" * 15_000 + "]}",
+        "actor: 0\nreward: http://" + "a." * 30_000,
+        "\n".join(f"{role}: 0-4095" for role in ROLES),
+        "actor: a0\ngroups:\n" + "\n".join(f" a{number}: {{gpus_per_node: 4096}}" for number in range(64)),
+        "actor: a0\ngroups:\n" + "\n".join(f" a{number}: {{gpus_per_node: 64, inference_only: true}}" for number in range(64)),
+        "actor: a0\ngroups:\n" + "\n".join(f" a{number}: {{devices: 0-4095, inference_only: true}}" for number in range(64)),
+    ],
+    ids=range(16),
+)
+def test_the_worst_of_maps_is_read_or_refused_within_a_second(text: str) -> None:
+    assert len(text) <= LARGEST
+    began = time.process_time()
+    with suppress(ConfigError):
+        DeviceMap.parse(text)
+    assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        ("0" + " " * 120_000 + "x", "^device map: it has 120002 characters, and a map at most 65536"),
+        (["0", "x" * 70_000], "it has 70000 characters"),
+        ({"devices": ["0" * 70_000]}, "it has 70000 characters"),
+        ({"mesh_shape": [0] * 50_000}, "more than 40000 values"),
+        ({str(number): 0 for number in range(50_000)}, "more than 40000 values"),
+    ],
+)
+def test_what_python_says_has_the_limits_of_a_file(value: Any, match: str) -> None:
+    began = time.process_time()
+    for make in (lambda: DeviceMap(actor=value), lambda: DeviceMap.load({"actor": value})):
+        with pytest.raises(ConfigError, match=match):
+            make()
+    assert time.process_time() - began < 1
+
+
+def test_the_largest_map_of_python_is_read_again() -> None:
+    largest = DeviceMap(**dict.fromkeys(ROLES, "0-4095"))
+    assert DeviceMap(**largest.to_dict()) == largest
+
+
 YAMLISH = st.text(alphabet="ab0-:,[]{}&*!|>'\"%@`#?\n\t \r\\<=~.\u2028\ufeffactorgpsd", max_size=80)
 
 

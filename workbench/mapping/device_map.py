@@ -4,19 +4,18 @@ A map may say what no machine or no version can obey: ``check`` tells, with a fi
 """
 
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_serializer
 
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, check_kind
 from workbench.findings import Finding
 from workbench.mapping.dialect import placements
 from workbench.mapping.placement import Placement
-from workbench.mapping.resolve import Resolved, name_device, resolve
+from workbench.mapping.resolve import Resolved, name_device, resolve, same_devices
 from workbench.mapping.runnable import check_present, check_runnable
-from workbench.mapping.source import Source, read_file, read_text
+from workbench.mapping.source import Source, from_python, read_file, read_text
 from workbench.roles import Role
 from workbench.topology import Topology
 
@@ -46,8 +45,8 @@ class DeviceMap(BaseModel):
     reward: Placement | None = None
 
     def __init__(self, **roles: Any) -> None:
-        written = {name: value for name, value in roles.items() if value is not None and value != ""}
-        super().__init__(**_completed(placements(Source("device map", written))))
+        written = {name: value for name, value in roles.items() if value is not None and not (isinstance(value, str) and value == "")}
+        super().__init__(**_completed(placements(from_python(written))))
 
     @classmethod
     def of(cls, source: Source) -> "DeviceMap":
@@ -56,7 +55,9 @@ class DeviceMap(BaseModel):
 
     @classmethod
     def parse(cls, text: str, name: str = "device map") -> "DeviceMap":
-        """The map in YAML or JSON text. Raises ConfigError, with the line."""
+        """The map in YAML or JSON text. ``name``: of it, for messages. Raises ConfigError, with the line."""
+        check_kind("DeviceMap.parse: text", text, str, "the text of a map, such as 'actor: 0'")
+        check_kind("DeviceMap.parse: name", name, str, "a name for messages")
         return cls.of(read_text(text, name))
 
     @classmethod
@@ -67,7 +68,7 @@ class DeviceMap(BaseModel):
         if isinstance(source, DeviceMap):
             return source
         if isinstance(source, Mapping):
-            return cls.of(Source("device map", source))
+            return cls.of(from_python(source))
         if isinstance(source, str) and (": " in source or "\n" in source):
             return cls.parse(source)
         if isinstance(source, Path) or _is_file(source):
@@ -88,7 +89,7 @@ class DeviceMap(BaseModel):
 
         return json_schema()
 
-    @cached_property
+    @property
     def places(self) -> dict[Role, Placement]:
         """Role -> placement, for the roles that the map has."""
         return {role: place for role in Role if (place := getattr(self, role)) is not None}
@@ -109,9 +110,11 @@ class DeviceMap(BaseModel):
         """Role -> devices, as events and files name them: "cpu:0", "local:3"."""
         return {str(role): [name_device(device, None) for device in self.devices_of(role)] for role in self.places}
 
-    def resolve(self, topology: Topology | None = None, *, lora: bool = True, shape: "ModelShape | None" = None) -> dict[Role, Resolved]:
+    def resolve(
+        self, topology: Topology | str | None = None, *, lora: bool = True, shape: "ModelShape | None" = None
+    ) -> dict[Role, Resolved]:
         """Role -> devices by name, sizes, and how the engine gets its weights. ``shape``: of the model, for whether a second copy fits."""
-        return resolve(self, topology, lora=lora, shape=shape)
+        return resolve(self, _machine(topology), lora=lora, shape=shape)
 
     def check(self, topology: Topology | str | None = None, **asked: Any) -> tuple[Finding, ...]:
         """Everything that is wrong with the map, unwise or worth knowing, the gravest first; without a topology what needs none.
@@ -141,19 +144,20 @@ class DeviceMap(BaseModel):
     def _question(self, topology: Topology | str | None, asked: Mapping[str, Any]) -> "Question":
         from workbench.mapping.checks import Question
 
-        machine = Topology.preset(topology) if isinstance(topology, str) else topology
         words = {"shape" if name == "model" else name: value for name, value in asked.items()}
-        return Question(self, machine, **words)
+        return Question(self, _machine(topology), **words)
 
     def apply(self, finding: Finding) -> "DeviceMap":
         """The map with the patch of ``finding``; check again before the next (``mended`` does). Raises ConfigError where it has none."""
+        check_kind("apply", finding, Finding, "one of the findings of check(...)")
         if finding.fix.patch is None:
             raise ConfigError(f"apply({finding.code})", "it has no patch", finding.fix.text)
         return self.patched(finding.fix.patch)
 
     def patched(self, patch: Mapping[str, Any]) -> "DeviceMap":
         """The map with other placements. ``patch``: role -> placement, None: no such role."""
-        changed = {str(role): place for role, place in self.places.items()} | dict(patch)
+        check_kind("patched", patch, Mapping, "{'actor': '0-3 fsdp'}")
+        changed = {str(role): place for role, place in self.places.items()} | {str(role): place for role, place in patch.items()}
         if "rollout" not in patch and "actor" in patch and self.rollout == _engine_beside(self.actor):
             changed["rollout"] = None  # it follows the actor, as where it was left out
         return DeviceMap(**changed)
@@ -169,6 +173,11 @@ class DeviceMap(BaseModel):
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """The table, as the last line of a notebook's cell."""
         printer.text(str(self))
+
+    @model_serializer
+    def _dumped(self) -> dict[str, Any]:
+        """``model_dump`` gives what a file says, so that it can be read again."""
+        return self.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
         """The map as plain values that ``load`` reads."""
@@ -192,11 +201,11 @@ class DeviceMap(BaseModel):
 
     def _how(self, role: Role) -> str:
         """What a reader wants to know beside the devices."""
-        place, actors = self.places[role], self.devices_of(Role.ACTOR)
+        place = self.places[role]
         if place.share:
             return f"shares the {place.share}'s model"
         layout = f"{place.copies} x tp{place.tp}" if place.tp > 1 else place.layout
-        turns = role is Role.ROLLOUT and place.devices == actors
+        turns = role is Role.ROLLOUT and same_devices(self, role, Role.ACTOR)
         rest = {key: value for key, value in place.to_dict().items() if key not in ("devices", "layout", "tp", "dp", "url")}
         said = [key.replace("_", " ") if value is True else f"{key} {value}" for key, value in rest.items()]
         return ", ".join([layout] * (len(place.devices) > 1) + ["takes turns with the actor"] * turns + said)
@@ -222,6 +231,15 @@ def _completed(places: Mapping[Role, Placement]) -> dict[str, Placement]:
     if engine is not None and engine.devices:
         found = {"rollout": engine} | found
     return {str(role): place for role, place in DEFAULTS.items()} | found
+
+
+def _machine(topology: Topology | str | None) -> Topology | None:
+    """A machine, or the preset of that name."""
+    if isinstance(topology, str):
+        return Topology.preset(topology)
+    if topology is not None:
+        check_kind("topology", topology, Topology, "a topology, or a preset's name such as 'dgx-a100'")
+    return topology
 
 
 def _is_file(text: object) -> bool:

@@ -17,12 +17,16 @@ FORMS = (
     "'0-3 fsdp', '0-3 tp2', 'share:actor', or 'http://host:8080'"
 )
 MOST = 4096  # devices of one role
+LONGEST = 64 * 1024  # characters of what is written, in a file or in Python
 _PART = re.compile(r"(?:([A-Za-z_][\w.-]*):)?([0-9]{1,4})(?:-([0-9]{1,4}))?")
+_ONE = re.compile(r"(?:(?!localhost:)[A-Za-z_][\w.-]*:)?(?:0|[1-9][0-9]{0,2})")  # as this module itself writes one
+_SERVICE = re.compile(r"([\w.-]+):([0-9]{1,5})(?:/\S*)?")
 _ELSEWHERE = re.compile(r"(?:cuda|gpu|hip|rocm|xpu|npu|nvidia|device)[:_-]?([0-9]{1,4}(?:-[0-9]{1,4})?)?", re.IGNORECASE)
 
 
 def parse_devices(text: str, asked: str) -> tuple[str, ...]:
     """ "0-2,5" as ("0", "1", "2", "5"); a node's name holds for the parts after it. Devices named twice stay twice (a check tells)."""
+    check_length(text, asked)
     if text == "cpu":
         return ("cpu",)
     node, found = "", []
@@ -39,6 +43,7 @@ def _read_part(part: str, asked: str) -> tuple[str, range]:
     other = _ELSEWHERE.fullmatch(part)
     if other:
         raise ConfigError(asked, f"{part!r} is no device: a GPU is its position among the visible ones", f"write {other[1] or '0'!r}")
+    _check_no_service(part, asked)
     match = _PART.fullmatch(part)
     numbers = range(int(match[2]), int(match[3] or match[2]) + 1) if match else range(0)
     if match is None or not numbers:
@@ -46,17 +51,43 @@ def _read_part(part: str, asked: str) -> tuple[str, range]:
     return match[1] or "", numbers
 
 
+def _check_no_service(part: str, asked: str) -> None:
+    """Raise ConfigError for "localhost:8080": device 8080 of a node of that name is nobody's meaning."""
+    match = _SERVICE.fullmatch(part)
+    if match and (int(match[2]) >= 1024 or match[1] == "localhost"):
+        raise ConfigError(
+            asked, f"{shown(part)} would be a device of a node", f"write 'http://{part[:60]}' for a service, '0' for a GPU of this machine"
+        )
+
+
+def check_length(text: str, asked: str) -> None:
+    """Raise ConfigError for text that is longer than a whole map."""
+    if len(text) > LONGEST:
+        raise ConfigError(asked, f"it has {len(text)} characters, and a map at most {LONGEST}", "write devices such as '0-3'")
+
+
 def list_devices(value: Any, asked: str) -> tuple[str, ...]:
     """The devices of a file's value: a number, a compact string, or a list of both."""
     found: list[str] = []
     for part in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(part, str) and _ONE.fullmatch(part) and not _ELSEWHERE.fullmatch(part):
+            found.append(part)
+            continue
         if not isinstance(part, int | str) or isinstance(part, bool):
             raise ConfigError(asked, f"{shown(part)} is no device", FORMS)
+        if isinstance(part, int) and not 0 <= part <= 9999:
+            raise ConfigError(asked, f"'{shown(part)}' is no device", FORMS)
         found += parse_devices(str(part).strip(), asked)
         _check_count(found, asked)
+    _check_count(found, asked)
     if "cpu" in found and len(found) > 1:
         raise ConfigError(asked, "the CPU stands beside other devices", "write 'cpu' alone, 'cpu:0-1' for slots, or GPUs alone")
     return in_order(found)
+
+
+def are_devices(word: str) -> bool:
+    """Whether a word has the form of devices: "0-3,5", "node1:0"."""
+    return all(_PART.fullmatch(part) for part in word.split(","))
 
 
 def _check_count(devices: list[str], asked: str) -> None:

@@ -10,9 +10,10 @@ from itertools import count, islice
 from typing import Any
 
 from workbench.errors import ConfigError
-from workbench.mapping.devices import MOST, list_devices
+from workbench.mapping.devices import FORMS, MOST, list_devices
 from workbench.mapping.entry import WRAPPERS, GroupEntry, RoleEntry, SizesEntry, read_entry
-from workbench.mapping.placement import Placement, parse, read_role
+from workbench.mapping.placement import Placement, read_compact, read_role
+from workbench.mapping.resolve import name_device
 from workbench.mapping.source import Source
 from workbench.mapping.spread import Group, no_group, place
 from workbench.mapping.words import nearest, shown
@@ -20,6 +21,7 @@ from workbench.roles import ALIASES, Role
 
 TABLES = ("groups", "parallelism_config")
 MOST_GROUPS = 64
+TRAINED = (Role.ACTOR, Role.CRITIC)
 
 
 def placements(source: Source) -> dict[Role, Placement]:
@@ -27,11 +29,14 @@ def placements(source: Source) -> dict[Role, Placement]:
     source = _unwrapped(source)
     written = _roles(source)
     groups, sizes = _groups(source), _sizes(source)
+    entries = {role: _entry(source.data[key], partial(source.at, key), groups) for role, key in written.items()}
+    _check_groups(source, groups, {str(entry.device_group) for entry in entries.values()})
     found = {}
     for role in (role for role in Role if role in written):
         at = partial(source.at, written[role])
-        entry = _entry(source.data[written[role]], at, groups)
-        found[role] = place(entry, at, groups, sizes.get(role, SizesEntry()))
+        found[role] = place(entries[role], at, groups, sizes.get(role, SizesEntry()))
+        if role in TRAINED:
+            found[role] = _reserved(found[role], entries[role], at, groups)
     for name in source.data.get("parallelism_config", {}):
         role = Role(ALIASES.get(name, name))
         if role not in found or not found[role].devices:
@@ -76,6 +81,8 @@ def _entry(value: Any, at: partial[str], groups: Mapping[str, Group]) -> RoleEnt
         value = value.to_dict()
     if isinstance(value, Mapping):
         return read_entry(RoleEntry, value, at)
+    if isinstance(value, list | tuple) and not value:
+        raise ConfigError(at(), "it names no device", FORMS)
     if isinstance(value, list | tuple):
         return RoleEntry(devices=list(list_devices(value, at())))
     if isinstance(value, bool) or not isinstance(value, str | int):
@@ -84,7 +91,9 @@ def _entry(value: Any, at: partial[str], groups: Mapping[str, Group]) -> RoleEnt
         return RoleEntry(device_group=value)
     if groups and re.fullmatch(r"[^\W\d]\w+", str(value)) and value != "cpu":
         raise no_group(str(value), at(), groups)
-    return RoleEntry(**parse(str(value), at()).to_dict())
+    if isinstance(value, int):
+        return RoleEntry(devices=list(list_devices(value, at())))
+    return read_entry(RoleEntry, read_compact(value, at()), at)
 
 
 def _groups(source: Source) -> dict[str, Group]:
@@ -95,15 +104,37 @@ def _groups(source: Source) -> dict[str, Group]:
     entries = {str(name): _group(source, name, value) for name, value in table.items()}
     written = {name: entry.devices for name, entry in entries.items() if entry.devices not in (None, [])}
     devices = {name: list_devices(value, source.at("groups", name, "devices")) for name, value in written.items()}
+    if sum(map(len, devices.values())) > len(Role) * MOST:
+        raise ConfigError(source.at("groups"), f"they list more than {len(Role) * MOST} devices", "name fewer")
     taken = {device for listed in devices.values() for device in listed}
-    for name, entry in entries.items():
-        if name not in devices:
-            free = (str(number) for number in count() if str(number) not in taken)
-            devices[name] = tuple(islice(free, entry.gpus_per_node or 0))
-            taken.update(devices[name])
-    if len(taken) > MOST:
+    fresh = {name: entry.gpus_per_node or 0 for name, entry in entries.items() if name not in devices}
+    if len(taken) + sum(fresh.values()) > MOST:
         raise ConfigError(source.at("groups"), f"they have more than {MOST} devices", "name fewer")
+    free = (str(number) for number in count() if str(number) not in taken)
+    devices |= {name: tuple(islice(free, size)) for name, size in fresh.items()}
     return {name: Group(devices[name], entry) for name, entry in entries.items()}
+
+
+def _check_groups(source: Source, groups: Mapping[str, Group], used: set[str]) -> None:
+    """Raise ConfigError where a group says what no role could, and where it is of no use: no role has it, and it forbids nothing."""
+    for name, group in groups.items():
+        place(RoleEntry(device_group=name), partial(source.at, "groups", name), groups, SizesEntry())
+        if name not in used and not group.entry.inference_only:
+            fix = f"write device_group: {name} at a role, or leave the group out"
+            raise ConfigError(source.at("groups", name), "no role is in this group", fix)
+
+
+def _reserved(placement: Placement, entry: RoleEntry, at: partial[str], groups: Mapping[str, Group]) -> Placement:
+    """The placement of a role that trains; marked where its devices are also those of a group for inference only: a check refuses that."""
+    mine = {name_device(device, None) for device in placement.devices}
+    for name, group in groups.items():
+        both = mine & {name_device(device, None) for device in group.devices} if group.entry.inference_only else set()
+        if both and entry.inference_only is False:
+            found = f"False here, and {min(both)} is also in the group {name!r}, which is for inference only"
+            raise ConfigError(at("inference_only"), found, "write one of them, or other devices")
+        if both:
+            placement = placement.model_copy(update={"inference_only": True})
+    return placement
 
 
 def _group(source: Source, name: Any, value: Any) -> GroupEntry:

@@ -12,15 +12,19 @@ from workbench.roles import ALIASES, Role
 
 At = Callable[..., str]  # keys of an entry -> what a message calls the place: "map.yaml, line 3: actor.tp"
 Position = Annotated[StrictInt, Field(ge=0, le=9999)]
-Devices = Position | StrictStr | list[Position | StrictStr]
+Word = Annotated[StrictStr, Field(pattern=r"\S")]
+Devices = Position | Word | Annotated[list[Position | Word], Field(min_length=1, fail_fast=True)]
+NoDevices = Annotated[list[Position], Field(max_length=0)]
 Size = Annotated[StrictInt, Field(ge=1, le=4096)]
+Mesh = Annotated[list[Size], Field(max_length=8, json_schema_extra={"minItems": 1, "maxItems": 2})]  # more axes: refused with the reason
 STRATEGIES = {
     **dict.fromkeys(("ddp", "dp", "data_parallel"), "ddp"),
     **dict.fromkeys(("fsdp", "fsdp2", "fully_sharded"), "fsdp"),
     **dict.fromkeys(("tp", "tensor", "tensor_parallel"), "tp"),
 }
 SHARDING = {"FULL_SHARD": "fsdp", "SHARD_GRAD_OP": "fsdp", "NO_SHARD": "ddp"}
-LAYOUT = r"^(ddp|fsdp|tp=?[1-9][0-9]{0,3})$"
+LAYOUT = r"^(ddp|fsdp|tp=?([1-9][0-9]{0,2}|[1-3][0-9]{3}|40[0-8][0-9]|409[0-6]))$"
+GROUP = r"^[^\W\d][\w.-]*$"
 ROLES = [*map(str, Role), *ALIASES]
 WRAPPERS = ("device_map", "device_mapping", "roles")
 
@@ -45,10 +49,16 @@ def _key(description: str, *examples: Any, **schema: Any) -> Any:
     return Field(None, description=description, examples=list(examples), json_schema_extra=schema or None)
 
 
+def _place(schema: dict[str, Any]) -> None:
+    """Say in the schema of a role that it has a place; an empty ``device_group`` is none."""
+    group = {"required": ["device_group"], "properties": {"device_group": {"not": {"const": []}}}}
+    schema["anyOf"] = [group, *({"required": [key]} for key in ("devices", "share", "url", "service_url"))]
+
+
 class GroupEntry(BaseModel):
     """A named group of devices, and how a model lies on it."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"anyOf": [{"required": ["devices"]}, {"required": ["gpus_per_node"]}]})
 
     devices: Devices | None = _key("Devices: cpu, 0, [0, 1], 0-3, node1:0-3.", [0, 1], "0-3", "cpu")
     gpus_per_node: Size | None = _key("GPUs of the group on each node; without devices, the next free ones.", 2)
@@ -58,7 +68,7 @@ class GroupEntry(BaseModel):
     tp_size: Size | None = _key("The same as tp.", 2)
     parallel_strategy: StrictStr | None = _key("ddp, fsdp or tp.", "ddp", "fsdp", "tp", enum=_either_case(STRATEGIES))
     sharding_strategy: StrictStr | None = _key("FULL_SHARD, SHARD_GRAD_OP or NO_SHARD.", "FULL_SHARD", enum=_either_case(SHARDING))
-    mesh_shape: Annotated[list[Size], Field(max_length=8)] | dict[Literal["dp", "tp"], Size] | None = _key(
+    mesh_shape: Mesh | Annotated[dict[Literal["dp", "tp"], Size], Field(min_length=1)] | None = _key(
         "[dp, tp]; the product is the group.", [2, 2], {"dp": 2, "tp": 2}
     )
     inference_only: StrictBool | None = _key("No role that trains may be here.", True)
@@ -67,7 +77,9 @@ class GroupEntry(BaseModel):
 class RoleEntry(GroupEntry):
     """Where one role runs."""
 
-    device_group: Devices | None = _key("Devices; a word is the name of a group in the table 'groups'.", [0, 1], "NAME")
+    model_config = ConfigDict(json_schema_extra=_place)
+
+    device_group: Devices | NoDevices | None = _key("Devices; a word is the name of a group in the table 'groups'.", [0, 1], "NAME")
     share: StrictStr | None = _key("The role whose model it shares.", "actor", enum=ROLES)
     url: StrictStr | None = _key("The service that does it.", "http://host:8080")
     service_url: StrictStr | None = _key("The same as url.", "http://host:8080")
@@ -103,7 +115,12 @@ class MapEntry(BaseModel):
     rollout: RoleValue | None = _key("The engine (vLLM) that samples; left out: on the actor's devices.", "0-3 tp2")
     reference: RoleValue | None = _key("The frozen policy for the KL; left out: the actor with its adapter off.", "share:actor")
     reward: RoleValue | None = _key("What scores completions; left out: functions on the CPU.", "cpu")
-    groups: dict[StrictStr, GroupEntry | Devices] | None = _key("Named groups of devices, for device_group.", {"trainers": [0, 1]})
+    groups: dict[StrictStr, GroupEntry | Devices] | None = _key(
+        "Named groups of devices, for device_group.",
+        {"trainers": [0, 1]},
+        propertyNames={"pattern": GROUP, "not": {"enum": ["cpu", *ROLES]}},
+        maxProperties=64,
+    )
     parallelism_config: dict[StrictStr, SizesEntry] | None = _key(
         "Sizes by role; only beside devices.", {"actor": {"tp": 2, "dp": 1}}, propertyNames={"enum": ROLES}
     )

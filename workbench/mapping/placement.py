@@ -1,19 +1,34 @@
 """Where one role runs and how its model lies there, as people write it: "0-3", "0,2 fsdp", "0-1 tp2", "cpu", "share:actor"."""
 
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
-from typing import Any, Literal
+from itertools import takewhile
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictInt, ValidationError, model_serializer
 
 from workbench.errors import ConfigError
-from workbench.mapping.devices import FORMS, node_of, number_of, parse_devices, spans
+from workbench.mapping.devices import (
+    FORMS,
+    LONGEST,
+    MOST,
+    are_devices,
+    check_length,
+    list_devices,
+    node_of,
+    number_of,
+    parse_devices,
+    spans,
+)
 from workbench.mapping.words import nearest, shown
 from workbench.roles import ALIASES, Role
 
 Layout = Literal["ddp", "fsdp"]
 Mode = Literal["auto", "zero_copy", "merged", "adapter", "full"]
+Size = Annotated[StrictInt, Field(ge=1, le=MOST)]
+_TP = re.compile(r"tp=?([1-9][0-9]{0,3})")
 
 
 class Placement(BaseModel):
@@ -22,16 +37,17 @@ class Placement(BaseModel):
     ``devices``: ("cpu",), positions of GPUs among the visible ones ("0", "1"), or on named nodes ("node1:0"). ``layout``: "ddp" (a whole
     model on each group of ``tp`` devices) or "fsdp" (one model in shards). ``tp``: devices that one model is split over. ``dp``: copies
     of the model, where they were written. The other fields have the names and the values of a map's file, see docs/maps.md.
+    Raises ConfigError on a value that no file could have.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    devices: tuple[str, ...] = ()
+    devices: Annotated[tuple[str, ...], BeforeValidator(lambda value: list_devices(value, "Placement: devices"))] = ()
     layout: Layout = "ddp"
-    tp: int = 1
-    dp: int | None = None
-    share: str = ""
-    url: str = ""
+    tp: Size = 1
+    dp: Size | None = None
+    share: Annotated[str, BeforeValidator(lambda value: read_role(value, "Placement: share") if value != "" else "")] = ""
+    url: Annotated[str, BeforeValidator(lambda value: check_url(value, "Placement: url") if value != "" else "")] = ""
     shared_mem_name: str = ""
     mode: Mode = "auto"
     placement_policy: Literal["hybrid", "static"] | None = None
@@ -39,7 +55,20 @@ class Placement(BaseModel):
     prompt_loading: Literal["disabled"] | None = None
     nccl_backend: Literal["p2p", "ring", "none"] | None = None
     sharding_strategy: Literal["SHARD_GRAD_OP"] | None = None
-    inference_only: bool = False
+    inference_only: StrictBool = False
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            if isinstance(error.errors()[0].get("ctx", {}).get("error"), ConfigError):
+                raise error.errors()[0]["ctx"]["error"] from None
+            raise _misfit(fields, str(error.errors()[0]["loc"][0])) from error
+
+    @model_serializer
+    def _dumped(self) -> dict[str, Any]:
+        """``model_dump`` gives what a file says, so that it can be read again."""
+        return self.to_dict()
 
     @property
     def layout_name(self) -> str:
@@ -81,34 +110,85 @@ class Placement(BaseModel):
         return found
 
 
+def _misfit(fields: Mapping[str, Any], key: str) -> ConfigError:
+    """The error for a field that no placement has, or that has a value which it can't have."""
+    asked = f"Placement({key[:60]}={shown(fields.get(key))})"
+    if key not in Placement.model_fields:
+        return ConfigError(asked, "it has no such field", nearest(key, Placement.model_fields, "the fields"))
+    kind = Placement.model_fields[key].annotation
+    words = [word for part in (kind, *get_args(kind)) for word in get_args(part) if isinstance(word, str)]
+    numbers = "a whole number from 1 to 4096" if key in ("tp", "dp") else "text"
+    return ConfigError(
+        asked, "that does not fit", f"write {' or '.join(map(repr, words)) or (numbers if key != 'inference_only' else 'True or False')}"
+    )
+
+
 def parse(text: str, asked: str) -> Placement:
     """The placement that ``text`` says. ``asked`` begins the message of the ConfigError that a text which says none raises."""
-    words = re.sub(r"\s*,\s*", ",", text.strip()).split()
+    return Placement(**read_compact(text, asked))
+
+
+def read_compact(text: str, asked: str) -> dict[str, Any]:
+    """The keys that ``text`` says, no more: "0-1 tp2" says devices and tp."""
+    check_length(text, asked)
+    words = split_words(text)
     if not words:
         raise ConfigError(asked, "that is no device", FORMS)
     if words[0].startswith("share:") or "://" in words[0]:
         if len(words) > 1:
             raise ConfigError(asked, f"{shown(text)} says more than {words[0][:60]!r}", "a layout stands only beside devices")
         name = words[0].removeprefix("share:")
-        return Placement(share=read_role(name, asked)) if name != words[0] else Placement(url=check_url(name, asked))
+        return {"share": read_role(name, asked)} if name != words[0] else {"url": check_url(name, asked)}
+    check_commas(words, asked)
     devices = parse_devices(words[0], asked)
-    layouts, sizes = set(), set()
-    for word in words[1:]:
-        layout, tp = read_layout(word, asked)
-        layouts |= {layout} if tp == 1 else set()
-        sizes |= {tp} if tp > 1 else set()
+    _check_copies(words, asked)
+    said = [read_layout(word, asked) for word in words[1:]]
+    layouts, sizes = {layout for layout, _ in said if layout}, {tp for _, tp in said if tp}
     if len(layouts) > 1 or len(sizes) > 1:
         raise ConfigError(asked, f"{' '.join(words[1:])[:60]!r} says two layouts", "write one of them")
-    return Placement(devices=devices, layout=min(layouts, default="ddp"), tp=min(sizes, default=1))
+    plain = "cpu" if devices == ("cpu",) else list(devices)
+    keys = {"devices": plain, "layout": min(layouts, default=None), "tp": min(sizes, default=None)}
+    return {key: value for key, value in keys.items() if value is not None}
 
 
-def read_layout(word: str, asked: str) -> tuple[Layout, int]:
-    """ "ddp", "fsdp", "tp2" or "tp=2" as layout and tensor-parallel size."""
-    match = re.fullmatch(r"tp=?([1-9][0-9]{0,3})", word)
+def split_words(text: str) -> list[str]:
+    """The words of a compact string, without the blanks around its commas: "0 , 1 tp2" as "0,1" and "tp2"."""
+    return ",".join(part.strip() for part in text.split(",")).split()
+
+
+def check_commas(words: list[str], asked: str) -> None:
+    """Raise ConfigError for "0 8": devices with a blank between them."""
+    devices = list(takewhile(are_devices, words))
+    if len(devices) > 1:
+        right = " ".join([",".join(devices), *words[len(devices) :]])
+        raise ConfigError(asked, f"{shown(' '.join(words))} has blanks between its devices", f"write {shown(right)}")
+
+
+def _check_copies(words: list[str], asked: str) -> None:
+    """Raise ConfigError for "0-7 tp2 dp4": a compact string does not say copies."""
+    copies = next((match[1] for word in words[1:] if (match := re.fullmatch(r"dp=?([1-9][0-9]{0,3})", word))), None)
+    if copies is not None:
+        keys = {
+            "layout": "fsdp" if "fsdp" in words else None,
+            "tp": next((match[1] for word in words if (match := _TP.fullmatch(word))), None),
+        }
+        said = "".join(f", {key}: {value}" for key, value in keys.items() if value)
+        raise ConfigError(
+            asked,
+            f"'dp{copies}' is no layout, and copies are a key of their own",
+            f"write {{devices: {words[0][:60]}{said}, dp: {copies}}}",
+        )
+
+
+def read_layout(word: str, asked: str) -> tuple[Layout | None, int | None]:
+    """What a word says: "ddp" and "fsdp" a layout, "tp2" and "tp=2" a tensor-parallel size."""
+    match = _TP.fullmatch(word)
+    if match and int(match[1]) > MOST:
+        raise ConfigError(asked, f"{shown(word)} is more than the {MOST} devices that a role can have", "write a smaller one")
     if match:
-        return "ddp", int(match[1])
+        return None, int(match[1])
     if word in ("ddp", "fsdp"):
-        return ("fsdp" if word == "fsdp" else "ddp"), 1
+        return ("fsdp" if word == "fsdp" else "ddp"), None
     near = get_close_matches(word[:60], ("ddp", "fsdp"), n=1)
     fix = f"write {near[0]!r}" if near else "write ddp (a whole model on each device), fsdp (one in shards), or tp2 (a model over 2)"
     raise ConfigError(asked, f"{shown(word)} is no layout", fix)
@@ -116,16 +196,17 @@ def read_layout(word: str, asked: str) -> tuple[Layout, int]:
 
 def read_role(name: str, asked: str) -> Role:
     """The role called ``name``, other names of it included."""
-    key = ALIASES.get(name, name)
+    key = ALIASES.get(name, name) if isinstance(name, str) else name
     if key not in list(Role):
-        raise ConfigError(asked, f"{shown(name)} is no role", nearest(name, [*Role, *ALIASES], "the roles"))
+        raise ConfigError(asked, f"{shown(name)} is no role", nearest(str(name), [*Role, *ALIASES], "the roles"))
     return Role(key)
 
 
 def check_url(text: str, asked: str) -> str:
     """``text``, where it is the address of a service."""
+    right: Any = isinstance(text, str) and text.isprintable() and len(text) <= LONGEST
     try:
-        right = re.fullmatch(r"https?://[^\s/?#@]+(?:/[^\s]*)?", text) and urlsplit(text).hostname and urlsplit(text).port != 0
+        right = right and re.fullmatch(r"https?://[^\s/?#@]+(?:/[^\s]*)?", text) and urlsplit(text).hostname and urlsplit(text).port != 0
     except ValueError:  # a port beyond 65535, an IPv6 address that is none
         right = False
     if not right:

@@ -35,15 +35,29 @@ class Resolved:
 
 
 def name_device(device: str, topology: Topology | None) -> str:
-    """A map's device as files and events name it: "3" is "local:3", on CPU slots "cpu:3", on the only node of a topology its own."""
+    """A map's device as files and events name it: "3" is "local:3", on CPU slots "cpu:3", on the only node of a topology its own.
+
+    Of several nodes a bare "3" names none: it stays as it is (a check tells).
+    """
     if device == "cpu":
         return "cpu:0"
-    if node_of(device):
+    if node_of(device) or (topology is not None and len(topology.nodes) > 1):
         return device
     if topology is not None and len(topology.nodes) == 1:
         gpu = topology.find(device)
         return gpu.id if gpu else f"{'cpu' if topology.is_cpu else topology.nodes[0]}:{device}"
     return f"local:{device}"
+
+
+def named(devices: "DeviceMap", role: Role, topology: Topology | None = None) -> tuple[str, ...]:
+    """The devices of a role by name, those of the role it shares with included: "local:0", "cpu:0"."""
+    return tuple(name_device(device, topology) for device in devices.devices_of(role))
+
+
+def same_devices(devices: "DeviceMap", a: Role, b: Role, topology: Topology | None = None) -> bool:
+    """Whether two roles have the same devices, and any: "0" and "local:0" are one device by two names."""
+    first, second = named(devices, a, topology), named(devices, b, topology)
+    return bool(first) and set(first) == set(second)
 
 
 def resolve(
@@ -53,16 +67,16 @@ def resolve(
     found = {}
     for role, place in devices.places.items():
         host = _host(devices.places, role)
-        named = tuple(name_device(device, topology) for device in devices.devices_of(role))
+        found_devices = named(devices, role, topology)
         mode = choose_mode(devices, topology, lora, shape)[0] if role is Role.ROLLOUT else None
         found[role] = Resolved(
-            devices=named,
+            devices=found_devices,
             layout=host.layout_name,
             tp=host.tp,
-            dp=host.dp or max(1, len(named) // host.tp),
+            dp=host.dp or max(1, len(found_devices) // host.tp),
             share=place.share or None,
             mode=mode,
-            residency=_residency(devices, role),
+            residency=_residency(devices, role, topology),
             url=place.url or None,
         )
     return found
@@ -75,23 +89,21 @@ def _host(places: Mapping[Role, Placement], role: Role) -> Placement:
     return host or place
 
 
-def needs_resharding(devices: "DeviceMap") -> bool:
+def needs_resharding(devices: "DeviceMap", topology: Topology | None = None) -> bool:
     """Whether actor and rollout take turns on the same devices and lay the model out differently."""
     actor, rollout = devices.places.get(Role.ACTOR), devices.places.get(Role.ROLLOUT)
-    if actor is None or rollout is None or set(actor.devices) != set(rollout.devices):
+    if actor is None or rollout is None or not same_devices(devices, Role.ACTOR, Role.ROLLOUT, topology):
         return False
     return (actor.layout, actor.tp) != (rollout.layout, rollout.tp)
 
 
-def _residency(devices: "DeviceMap", role: Role) -> Literal["hybrid", "static"]:
+def _residency(devices: "DeviceMap", role: Role, topology: Topology | None) -> Literal["hybrid", "static"]:
     """As written; else hybrid for an actor and a rollout that take turns on the same devices."""
     asked = devices.places[role].placement_policy
     if asked:
         return asked
-    actor, rollout = devices.places.get(Role.ACTOR), devices.places.get(Role.ROLLOUT)
-    if role not in (Role.ACTOR, Role.ROLLOUT) or actor is None or rollout is None or not actor.devices:
-        return "static"
-    return "hybrid" if set(actor.devices) == set(rollout.devices) else "static"
+    turns = role in (Role.ACTOR, Role.ROLLOUT) and same_devices(devices, Role.ACTOR, Role.ROLLOUT, topology)
+    return "hybrid" if turns else "static"
 
 
 def choose_mode(devices: "DeviceMap", topology: Topology | None, lora: bool, shape: "ModelShape | None") -> tuple[str, str]:
@@ -101,7 +113,7 @@ def choose_mode(devices: "DeviceMap", topology: Topology | None, lora: bool, sha
         return rollout.mode, "as the map says"
     if not lora:
         return "full", "no LoRA: every weight changes"
-    if actor is None or set(actor.devices) != set(rollout.devices):
+    if actor is None or not same_devices(devices, Role.ACTOR, Role.ROLLOUT, topology):
         return "adapter", "the engine is on other devices than the actor: only the adapter travels"
     if actor.on_cpu or (topology is not None and topology.is_cpu):
         return "adapter", "engines on a CPU keep a packed copy of their own"
@@ -117,6 +129,6 @@ def _least_memory(devices: "DeviceMap", topology: Topology | None) -> float | No
     """GiB of the smallest GPU of the actor; None where not known."""
     if topology is None:
         return None
-    gpus = [topology.find(name_device(device, topology)) for device in devices.devices_of(Role.ACTOR)]
+    gpus = [topology.find(device) for device in named(devices, Role.ACTOR, topology)]
     sizes = [gpu.memory_gib for gpu in gpus if gpu is not None and gpu.memory_gib is not None]
     return min(sizes, default=None)

@@ -7,7 +7,7 @@ nesting at 20 levels, and values at 20 000 with every alias written out: a few l
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from typing import Any
 import yaml
 
 from workbench.errors import ConfigError
+from workbench.mapping.devices import LONGEST, check_length
 from workbench.mapping.words import shown
 
 Key = tuple[str, ...]
-LARGEST = 64 * 1024  # bytes of a file, characters of a text
+LARGEST = LONGEST  # bytes of a file, characters of a text
 DEEPEST = 20
 MOST_VALUES = 20_000
+MOST_OF_PYTHON = 2 * MOST_VALUES  # five roles may list 4096 devices each
 _MEND = "mend the file; recipes/maps/ has examples"
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml where it is there: ten times as fast
 _WORDS = {"": None, "~": None, "null": None, "Null": None, "NULL": None} | {
@@ -43,6 +45,29 @@ class Source:
         line = next((self.lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.lines), None)
         place = self.name if line is None else f"{self.name}, line {line}"
         return f"{place}: {'.'.join(path)}" if path else place
+
+
+def from_python(data: Mapping[Any, Any]) -> Source:
+    """What a program says, within the limits of a file: no deeper, no more values, no longer texts. Raises ConfigError."""
+    values = 0
+    level: list[Any] = list(data.values())
+    for _ in range(DEEPEST):
+        values += len(level)
+        if values > MOST_OF_PYTHON:
+            raise ConfigError("device map", f"more than {MOST_OF_PYTHON} values", "give a device map")
+        for text in level:
+            if isinstance(text, str):
+                check_length(text, "device map")
+        level = [part for value in level for part in _parts(value)]
+        if not level:
+            return Source("device map", data)
+    raise ConfigError("device map", f"nested deeper than {DEEPEST} levels", "write devices, or a mapping of a role's keys")
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def read_file(path: Path) -> Source:

@@ -3,7 +3,7 @@
 import re
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from workbench.errors import ConfigError
 from workbench.mapping.devices import list_devices, node_of
 from workbench.mapping.entry import SHARDING, STRATEGIES, At, GroupEntry, RoleEntry, SizesEntry
-from workbench.mapping.placement import Layout, Placement, check_url, read_layout, read_role
+from workbench.mapping.placement import Layout, Placement, check_commas, check_url, read_layout, read_role, split_words
 from workbench.mapping.words import nearest, shown
 
 UNSUPPORTED = {
@@ -65,7 +65,8 @@ def _devices(entry: RoleEntry, at: At, groups: Mapping[str, Group]) -> tuple[tup
             return groups[written].devices, groups[written]
         if re.fullmatch(r"[^\W\d][\w.-]*", written) and written != "cpu":
             raise no_group(written, at(key), groups)
-    if isinstance(written, str) and " " in re.sub(r"\s*,\s*", ",", written.strip()):
+    if isinstance(written, str) and len(words := split_words(written)) > 1:
+        check_commas(words, at(key))
         raise ConfigError(
             at(key), f"{shown(written)} says more than devices", "write the layout as a key of its own: layout: fsdp, or tp: 2"
         )
@@ -147,25 +148,37 @@ def _layout(entry: RoleEntry, at: At, count: int, sizes: SizesEntry) -> tuple[La
     said = _Said()
     if entry.layout is not None:
         layout, tp = read_layout(entry.layout, at("layout"))
-        said.layout.update({"layout": layout} if tp == 1 else {})
-        said.tp.update({"layout": tp} if tp > 1 else {})
+        said.layout.update({"layout": layout} if layout else {})
+        said.tp.update({"layout": tp} if tp else {})
     if entry.sharding_strategy is not None:
-        said.layout["sharding_strategy"] = _known(
-            entry.sharding_strategy.upper(), SHARDING, at("sharding_strategy"), "FULL_SHARD, SHARD_GRAD_OP or NO_SHARD"
-        )
+        words = "FULL_SHARD, SHARD_GRAD_OP or NO_SHARD"
+        said.layout["sharding_strategy"] = _known(entry.sharding_strategy, str.upper, SHARDING, at("sharding_strategy"), words)
     said.tp |= _there(tp=entry.tp, tp_size=entry.tp_size, parallelism_config=sizes.tp)
     said.dp |= _there(dp=entry.dp, parallelism_config=sizes.dp)
     _add_mesh(said, entry.mesh_shape, at)
     if entry.parallel_strategy is not None:
-        strategy = _known(entry.parallel_strategy.lower(), STRATEGIES, at("parallel_strategy"), "ddp, fsdp or tp")
+        strategy = _known(entry.parallel_strategy, str.lower, STRATEGIES, at("parallel_strategy"), "ddp, fsdp or tp")
         if strategy != "tp":
             said.layout["parallel_strategy"] = strategy
-        elif not said.tp:
-            said.tp["parallel_strategy"] = max(1, count // next(iter(said.dp.values()), 1))
+        else:
+            _add_tp(said, at, count)
     for title, values in (("", said.layout), ("tp ", said.tp), ("dp ", said.dp)):
         if len(set(values.values())) > 1:
             raise ConfigError(at(), " and ".join(f"{key} says {title}{value}" for key, value in values.items()), "write one of them")
     return next(iter(said.layout.values()), "ddp"), next(iter(said.tp.values()), 1), next(iter(said.dp.values()), None)
+
+
+def _add_tp(said: _Said, at: At, count: int) -> None:
+    """``parallel_strategy: tp``: the size that is said elsewhere, else that of all ``count`` devices, shared by the copies."""
+    for key, tp in said.tp.items():
+        if tp == 1:
+            raise ConfigError(at(), f"parallel_strategy says tp and {key} says tp 1", "write one of them")
+    copies = next(iter(said.dp.values()), 1)
+    if not said.tp and (count % copies or count <= copies):
+        found = f"{copies} {'copies' if copies > 1 else 'copy'} on {count} {'devices' if count > 1 else 'device'}: none can be split evenly"
+        raise ConfigError(at("parallel_strategy"), found, "write ddp, or 2 or more devices for each copy")
+    if not said.tp:
+        said.tp["parallel_strategy"] = count // copies
 
 
 def _there(**sizes: int | None) -> dict[str, int]:
@@ -182,10 +195,12 @@ def _add_mesh(said: _Said, shape: Any, at: At) -> None:
     said.tp.update({"mesh_shape": mesh["tp"]} if "tp" in mesh else {})
 
 
-def _known(word: str, table: Mapping[str, Any], asked: str, forms: str) -> Any:
-    if word in table:
-        return table[word]
-    if word in UNSUPPORTED:
-        raise ConfigError(asked, f"{UNSUPPORTED[word]} is not supported", f"write {forms}")
-    near = get_close_matches(word[:60], table, n=1)
+def _known(word: str, case: Callable[[str], str], table: Mapping[str, Any], asked: str, forms: str) -> Any:
+    """What ``word`` stands for, in small letters or in capitals. ``case``: which of the two the table has."""
+    usual = case(word)
+    if usual in table and word in (word.lower(), word.upper()):
+        return table[usual]
+    if usual in UNSUPPORTED:
+        raise ConfigError(asked, f"{UNSUPPORTED[usual]} is not supported", f"write {forms}")
+    near = get_close_matches(usual[:60], table, n=1)
     raise ConfigError(asked, f"{shown(word)} is unknown", f"write {near[0]}" if near else f"write {forms}")

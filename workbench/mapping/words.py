@@ -14,5 +14,8 @@ def nearest(word: str, known: Iterable[str], title: str) -> str:
 
 def shown(value: Any) -> str:
     """A value for a message, on one line and cut short."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a number of thousands of digits, a list in itself
+        return f"{type(value).__name__} too long to show"
     return text if len(text) <= 60 else f"{text[:57]}..."
