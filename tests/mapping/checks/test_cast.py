@@ -39,7 +39,7 @@ def test_no_actor():
 
 def test_inference_only():
     found = only(ask("l40s-4", actor={"devices": [0, 1, 2, 3], "inference_only": True}), "WB113")
-    assert found.fix.patch == {"actor": {"devices": [0, 1, 2, 3]}}
+    assert (found.fix.patch, found.fix.text) == (None, "leave inference_only out, or give the role devices that train")
     assert codes(ask("l40s-4", actor="0-1", rollout={"devices": [2, 3], "inference_only": True})) == []
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from workbench.findings import Finding, Fix, finding
-from workbench.mapping.checks.question import TRAINED, WITH_CRITIC, Question, as_patch, changed, listed, relaid, whole_groups
+from workbench.mapping.checks.question import TRAINED, WITH_CRITIC, Question, as_patch, listed, relaid, whole_groups
 from workbench.mapping.checks.repair import free, in_order, there
 from workbench.mapping.devices import spans
 from workbench.mapping.placement import Placement
@@ -48,7 +48,8 @@ def inference_only(q: Question) -> Iterator[Finding]:
     for role in TRAINED:
         place = q.places.get(role)
         if place is not None and place.inference_only:
-            fix = changed(role, place, "leave inference_only out, or give the role a group that trains", inference_only=False)
+            # No patch: a group forbids these devices to all that train, and only a person knows which of the two was meant.
+            fix = "leave inference_only out, or give the role devices that train"
             yield finding("WB113", role, f"{role}: inference_only", f"the {role} trains", fix)
 
 
