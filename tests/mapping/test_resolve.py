@@ -68,3 +68,9 @@ def test_resharding_by_other_names() -> None:
     assert needs_resharding(DeviceMap(actor="0-3 fsdp", rollout="local:0-3 tp2"))
     assert needs_resharding(DeviceMap(actor="0-3 fsdp", rollout="box:0-3 tp2"), OWN)
     assert not needs_resharding(DeviceMap(actor="0-3", rollout="local:0-3"))
+
+
+def test_the_check_of_resharding_knows_the_names_of_the_machine() -> None:
+    devices = DeviceMap(actor={"devices": "0-3", "layout": "fsdp", "placement_policy": "static"}, rollout="box:0-3 tp2")
+    assert "WB207" in {finding.code for finding in devices.check(OWN)}
+    assert "WB207" not in {finding.code for finding in devices.check()}  # where no machine says that they are the same

@@ -88,7 +88,7 @@ def possible(q: Question) -> Iterator[Finding]:
 
 def static(q: Question) -> Iterator[Finding]:
     """WB207: weights that may not be resharded, where the map needs it."""
-    if not needs_resharding(q.devices):
+    if not needs_resharding(q.devices, q.topology):
         return
     for role in (Role.ACTOR, Role.ROLLOUT):
         place = q.places[role]
