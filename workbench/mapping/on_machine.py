@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from workbench.errors import StateError
-from workbench.findings import SEVERITIES, Finding
+from workbench.findings import SEVERITIES, Finding, visible
 from workbench.mapping.checks import Question, check
 from workbench.mapping.checks.memory import budget, held
 from workbench.mapping.device_map import DeviceMap
@@ -15,7 +15,7 @@ from workbench.mapping.picture import Verdict, casting, how
 from workbench.mapping.resolve import Resolved
 from workbench.roles import Role
 from workbench.topology import Topology
-from workbench.topology.drawing.scene import Scene, printable
+from workbench.topology.drawing.scene import Scene
 from workbench.topology.drawing.summary import MOST_TILES
 from workbench.topology.drawing.svg import Theme
 
@@ -79,8 +79,8 @@ class OnMachine:
         width = max(len(where) for _, where, _ in rows)
         table = [f"{role:<9}  {where:<{width}}  {said}".rstrip() for role, where, said in rows]
         sums = ["", "at least, before activations and KV cache:", *(f"  {line}" for line in self.budget)] if self.budget else []
-        title = f"on {printable(self.topology.name)}: {self.verdict}"
-        return "\n".join([title, "", *table, *sums, *(f"\n{finding}" for finding in self.findings)])
+        title = f"on {self.topology.name}: {self.verdict}"
+        return visible("\n".join([title, "", *table, *sums, *(f"\n{finding}" for finding in self.findings)]))
 
     __repr__ = __str__
 

@@ -50,7 +50,7 @@ class Outcome:
 
     def _unsaid(self) -> Iterator[str]:
         """What the verdict does not cover."""
-        if self.question.shape is None:
+        if self.question.shape is None and self.report.findings:  # with none the verdict itself says so
             yield "no --model: sizes and memory were not checked"
         if self.report.ok and (reason := limit(self.question.devices, self.question.algo)):
             yield f"this version can't run it yet: {reason}"

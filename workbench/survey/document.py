@@ -197,7 +197,7 @@ class Document:
 
     def _end_of_block(self, node: yaml.Node, column: int) -> int:
         """Of a text in lines of its own: the last line that is indented more than its key."""
-        end = start = node.start_mark.index
+        end = start = int(node.start_mark.index)
         for line in self.text[start : node.end_mark.index].splitlines(keepends=True):
             within = end == node.start_mark.index or len(line) - len(line.lstrip(" ")) > column
             start += len(line)
