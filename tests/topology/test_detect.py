@@ -200,6 +200,14 @@ def test_numa_by_cpus_where_nobody_names_it(tmp_path):
     assert detect(machine(fake, tmp_path)).warnings == ("NUMA node of GPU 0: NVML and sysfs name none",)
 
 
+def test_what_no_gpu_has_is_not_known():
+    """A driver that reports no memory of its own (seen where it is the host's), a name with control characters."""
+    fake = pcie()
+    fake.chips[0].memory_gib, fake.chips[1].name = 0, "NVIDIA\x1b[0m L4\n"
+    found = detect(machine(fake)).gpus
+    assert (found[0].memory_gib, found[1].name) == (None, "NVIDIA[0m L4")
+
+
 def test_several_numa_nodes():
     fake = pcie()
     fake.chips[0].nodes = 0b101

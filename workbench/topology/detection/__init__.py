@@ -135,8 +135,8 @@ def _with_table(topology: Topology, table: str | Missing) -> Topology:
 
 
 def _with_row(gpu: GPU, row: Sequence[str]) -> GPU:
-    _, name, mib, bus, uuid = row
-    memory = round(int(mib) / MIB_PER_GIB, 2) if mib.isdecimal() else None
+    _, name, mib, bus, uuid = ("".join(c for c in cell if c.isprintable()) for cell in row)
+    memory = round(int(mib) / MIB_PER_GIB, 2) or None if mib.isdecimal() and len(mib) < 12 else None
     return replace(gpu, name=name, memory_gib=memory, pci_bus=bus.upper(), uuid=uuid)
 
 

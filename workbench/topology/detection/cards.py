@@ -107,12 +107,12 @@ def _uuid(inquiry: Inquiry, title: str, handle: Any) -> str | None:
 
 def _name(inquiry: Inquiry, title: str, handle: Any) -> str | None:
     name = inquiry.ask("name", title, "nvmlDeviceGetName", handle)
-    return text(name) if name else None
+    return "".join(c for c in text(name) if c.isprintable()).strip() or None if name else None
 
 
 def _memory_gib(inquiry: Inquiry, title: str, handle: Any) -> float | None:
     memory = inquiry.ask("memory", title, "nvmlDeviceGetMemoryInfo", handle)
-    return round(memory.total / GIB, 2) if memory else None
+    return round(memory.total / GIB, 2) or None if memory else None  # some drivers report 0 where memory is the host's
 
 
 def _numa(inquiry: Inquiry, card: str, handle: Any, bus: str | None, root: Path) -> Numa:
