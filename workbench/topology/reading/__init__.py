@@ -29,11 +29,15 @@ _REASONS = (
     (r"^[ \t]*(?:X|SYS|PIX|NV#)[ \t]+=\s", "that is the legend without the matrix", "copy the lines above it, too"),
     (r"\(UUID: GPU-", "that is the list of nvidia-smi -L, which has no links", RUN),
     (
-        r"GPU\d{1,4}\"? ?[,;] ?\"?(?:X|NV\d|SYS|NODE|PHB|PXB|PIX|GPU1)\b.*[,;]",
+        r'GPU\d{1,4}"? ?[,;] ?"?(?:X|NV\d|SYS|NODE|PHB|PXB|PIX|GPU1)\b.*[,;]',
         "its cells are separated by commas",
         "give what nvidia-smi topo -m printed, with blanks or tabs",
     ),
-    (r"^\W{0,40}GPU\d{1,4}[ \t]+(?:X\b|NV\d)", "there are rows without a header, too few to name the columns", "copy the line above them, too"),
+    (
+        r"\bGPU\d{1,4}[ \t]+(?:X\b|NV\d)",
+        "there are rows without a header, too few to name columns",
+        "copy the line above them, too",
+    ),
     (r"\bGPU\d+[ \t]+GPU\d", "there is a header, but no row of a GPU", "copy the lines below it, too"),
 )
 

@@ -20,6 +20,7 @@ _COMMAND = re.compile(r"topo\s+(-\S+(?:\s+\w+)?)")
 _OTHER_MATRICES = re.compile(r"-mp|-p2p\s+[anp]")  # PCIe under the NVLinks; atomics, NVLinks, properties
 
 ASKED = "Topology.parse(text)"
+SHORTEST = 4  # "GPU0"
 MOST_GPUS, MOST_MATRICES, MOST_ROWS = 256, 64, 4096  # the largest machines have 72 GPUs
 
 
@@ -104,7 +105,7 @@ def find_matrices(page: Page) -> list[Matrix]:
     found: list[Matrix] = []
     command = ""
     for number, line in enumerate(page.lines):
-        if not line or line.isspace():
+        if len(line) < SHORTEST or line.isspace():
             continue
         said = _COMMAND.search(line) if "topo" in line else None
         command = said[1] if said else command

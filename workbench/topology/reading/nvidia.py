@@ -15,6 +15,7 @@ from workbench.topology.reading.page import Page
 from workbench.topology.reading.settled import Settled, lost, numa_warnings, settle, unread_warnings
 from workbench.topology.topology import Topology, connect
 
+
 def read_nvidia(page: Page, name: str) -> Topology | None:
     """The topology of the page's one `topo -m` matrix; None where there is none. Raises ConfigError where there are two."""
     matrices = [matrix for matrix in find_matrices(page) if not matrix.is_other]

@@ -66,7 +66,9 @@ def is_rocm(page: Page) -> bool:
 
 def has_types(page: Page) -> bool:
     """Whether there is a matrix of link types between AMD's GPUs."""
-    return is_rocm(page) and any(section.is_types and TYPES & {word for _, words in section.rows for word in words} for section in _sections(page))
+    return is_rocm(page) and any(
+        section.is_types and TYPES & {word for _, words in section.rows for word in words} for section in _sections(page)
+    )
 
 
 def read_rocm(page: Page, name: str) -> Topology:

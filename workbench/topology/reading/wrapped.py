@@ -7,6 +7,7 @@ at a line's end and "2" at the next one's begin may be 12 or two numbers: such a
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 
 from workbench.topology.reading.cells import LOST, P2P, SELF, is_class, is_word, numbers
@@ -14,6 +15,8 @@ from workbench.topology.reading.matrix import Header, is_device, read_header, re
 from workbench.topology.reading.page import Page
 
 MOST_PARTS, LONGEST = 64, 1000
+MOST_BROKEN = 8  # parts of a header in a row that end within a word
+MOST_HEADS, MOST_ROWS = 400, 4096  # what is behind them stays as it is
 TAB, BETWEEN_STOPS = 8, 4
 
 _AFFINITIES = frozenset(("CPU", "NUMA", "Affinity", "GPU", "ID"))
@@ -40,8 +43,12 @@ class _Block:
 
     head: _Whole
     text: str
-    header: Header
     rows: list[_Whole] = field(default_factory=list)
+
+    @cached_property
+    def header(self) -> Header:
+        """Its columns; none where it is no header after all."""
+        return read_header(self.text) or Header((), frozenset())
 
 
 @dataclass(frozen=True)
@@ -73,16 +80,19 @@ def rejoin(page: Page) -> Page:
 def _blocks(lines: tuple[str, ...]) -> list[_Block]:
     found: list[_Block] = []
     row: _Whole | None = None
-    skip = 0
+    skip = heads = 0
     for number, line in enumerate(lines):
         if number < skip:
             continue
+        if heads > MOST_HEADS or (found and len(found[-1].rows) > MOST_ROWS):
+            break
         if not line or line.isspace() or len(line) > LONGEST:
             row = None
-        elif block := _open(lines, number):
-            found.append(block)
-            row, skip = None, number + len(block.head.parts)
-        elif found and _begins_row(line, found[-1].header):
+        elif _is_head(line, broken=True):
+            block, row, heads = _open(lines, number), None, heads + 1
+            found += [block] if block else []
+            skip = number + (len(block.head.parts) if block else 1)
+        elif found and _begins_row(line, found[-1]):
             row = _Whole(number, [line])
             found[-1].rows.append(row)
         elif row and len(row.parts) < MOST_PARTS and _goes_on(line.split()):
@@ -94,29 +104,34 @@ def _blocks(lines: tuple[str, ...]) -> list[_Block]:
 
 def _open(lines: tuple[str, ...], number: int) -> _Block | None:
     """The block whose header begins in this line, with as many of the next lines as make it longer and fit in order."""
-    text = lines[number]
-    first = _GPU.search(text) if "GPU" in text else None
-    if not first or not _is_head(text[first.start() :], broken=True):
-        return None
-    header, best = read_header(text), 1
-    whole, last = text, max(map(int, _GPU.findall(text)))
-    for count in range(1, MOST_PARTS):
-        part = lines[number + count] if number + count < len(lines) else ""
-        if not part or part.isspace() or len(part) > LONGEST or _is_row(part):
+    pieces, best = [lines[number]], 1 if _is_head(lines[number], broken=False) else 0
+    for part in lines[number + 1 : number + MOST_PARTS]:
+        if not part or part.isspace() or len(part) > LONGEST or _is_row(part) or not _is_next(pieces, part):
             break
-        gpu = _GPU.search(part) if "GPU" in part else None
-        if gpu and int(gpu[1]) <= last:
+        between = _between_heads(lines[number : number + len(pieces)], part)
+        piece = pieces[-1].split()[-1] + (" " if pieces[-1][-1].isspace() else between) + part
+        if not _is_line(piece, broken=True) or len(pieces) - best >= MOST_BROKEN:
             break
-        whole = _head_with(whole, lines[number : number + count], part)
-        if not _is_head(whole[first.start() :], broken=True):
-            break
-        last = max([last, *map(int, _GPU.findall(part))])
-        if (longer := read_header(whole)) and _is_head(whole[first.start() :], broken=False):
-            header, text, best = longer, whole, count + 1
-    return _Block(_Whole(number, list(lines[number : number + best])), text, header) if header else None
+        pieces.append(between + part)
+        best = len(pieces) if _is_line(piece, broken=False) else best
+    if best > 1 and not read_header("".join(pieces[:best])):
+        best = 1
+    return _Block(_Whole(number, list(lines[number : number + best])), "".join(pieces[:best])) if best else None
 
 
-def _is_head(text: str, broken: bool) -> bool:
+def _is_next(pieces: list[str], part: str) -> bool:
+    """Whether its GPUs, if there are any, come after those before it."""
+    gpu = _GPU.search(part) if "GPU" in part else None
+    return not gpu or int(gpu[1]) > max((int(index) for piece in pieces[-2:] for index in _GPU.findall(piece)), default=-1)
+
+
+def _is_head(line: str, broken: bool) -> bool:
+    """Whether a header begins in it, behind whatever else."""
+    first = _GPU.search(line) if "GPU" in line else None
+    return first is not None and _is_line(line[first.start() :], broken)
+
+
+def _is_line(text: str, broken: bool) -> bool:
     """Whether all its words are of a header; ``broken``: the last one may be the begin of one."""
     words = text.split()
     checked = words[:-1] if broken and not _is_cell(words[-1]) else words
@@ -128,13 +143,11 @@ def _is_name(word: str) -> bool:
     return word in _AFFINITIES or (is_device(word) and word[-1] not in "_.-")
 
 
-def _head_with(whole: str, parts: Iterable[str], part: str) -> str:
-    parts = list(parts)
-    if whole[-1].isspace() or part[0].isspace():
-        return whole + part
-    last, next_ = whole.split()[-1], part.split()[0]
-    is_full = _ruler(parts).is_full(parts[-1])
-    return whole + ("" if is_full and not (_is_name(last) and _is_name(next_)) else " ") + part
+def _between_heads(parts: tuple[str, ...], part: str) -> str:
+    """What was lost between the header so far and its next part: a blank, or nothing."""
+    if parts[-1][-1].isspace() or part[0].isspace() or not _ruler(parts).is_full(parts[-1]):
+        return "" if parts[-1][-1].isspace() or part[0].isspace() else " "
+    return " " if _is_name(parts[-1].split()[-1]) and _is_name(part.split()[0]) else ""
 
 
 def _is_row(line: str) -> bool:
@@ -142,9 +155,9 @@ def _is_row(line: str) -> bool:
     return bool(found and is_device(found[1]) and _is_cell(found[2]))
 
 
-def _begins_row(line: str, header: Header) -> bool:
+def _begins_row(line: str, block: _Block) -> bool:
     found = _LABEL.match(line)
-    return bool(found and found[1] in header.known)
+    return bool(found and found[1] in block.header.known)
 
 
 def _is_cell(word: str) -> bool:
@@ -221,6 +234,8 @@ def _cells_left(text: str, header: Header) -> int:
 
 def _row_with(text: str, last_part: str, part: str, left: int, ruler: _Ruler) -> str | None:
     """``text`` with the next part behind it; None where no one knows whether a blank is between two numbers."""
+    if "\t" not in text:
+        part = part.expandtabs(TAB)  # where a blank was put in no tab may tell a column any more
     if text[-1].isspace() or (part[0].isspace() and ruler.is_full(last_part)):
         return text + part
     last, first = text.split()[-1], part.split()[0]
