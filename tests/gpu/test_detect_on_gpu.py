@@ -12,8 +12,8 @@ from itertools import combinations
 
 import pytest
 
-from workbench.topology import Topology, tools
-from workbench.topology.detection import NVIDIA_MATRIX, Machine, detect
+from workbench.topology import Topology
+from workbench.topology.detection import NVIDIA_MATRIX, Machine, detect, tools
 
 pytestmark = pytest.mark.gpu
 

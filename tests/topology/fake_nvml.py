@@ -1,5 +1,6 @@
 """An NVML library with machines of our own: the names of pynvml that detection calls, its errors, and its habit of failing."""
 
+import ctypes
 from collections.abc import Callable
 from ctypes import c_uint
 from dataclasses import dataclass, field
@@ -53,9 +54,9 @@ def port_of(chip: Chip, port: int) -> tuple[int, int, str]:
     return chip.ports[port]
 
 
-def words(mask: int, count: int) -> list[int]:
-    """A mask in words of 64 bits."""
-    return [mask >> 64 * word & 2**64 - 1 for word in range(count)]
+def words(mask: int, count: int) -> "ctypes.Array[ctypes.c_ulong]":
+    """A mask in words of 64 bits, as pynvml gives it: an array of ctypes, which counts as a sequence but not as an Iterable."""
+    return (ctypes.c_ulong * count)(*(mask >> 64 * word & 2**64 - 1 for word in range(count)))
 
 
 class FakeNVML:

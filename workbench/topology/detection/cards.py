@@ -1,12 +1,12 @@
 """GPUs and MIG slices, as NVML lists them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workbench.topology.detection.host import nodes_with, numa_node
-from workbench.topology.detection.nvml import ABSENT, NOT_SUPPORTED, Inquiry
+from workbench.topology.detection.nvml import ABSENT, NOT_SUPPORTED, Inquiry, Missing
 from workbench.topology.devices import GPU, Numa
 
 GIB = 2**30
@@ -121,13 +121,13 @@ def _numa(inquiry: Inquiry, card: str, handle: Any, bus: str | None, root: Path)
     (nvmlDeviceGetNumaNodeId is the GPU's *own* memory, on Grace. In virtual machines the first two often say nothing.)
     """
     mask = inquiry.nvml.ask("nvmlDeviceGetMemoryAffinity", handle, NODE_WORDS, 0)
-    nodes = bits(mask) if isinstance(mask, Iterable) else []
+    nodes = [] if isinstance(mask, Missing) else bits(mask)
     by_sysfs = numa_node(bus, root) if bus and not nodes else None
     if by_sysfs is not None:
         return by_sysfs
     if not nodes:
         cpus = inquiry.nvml.ask("nvmlDeviceGetCpuAffinity", handle, CPU_WORDS)
-        nodes = nodes_with(bits(cpus) if isinstance(cpus, Iterable) else [], root)
+        nodes = nodes_with([] if isinstance(cpus, Missing) else bits(cpus), root)
     if not nodes:
         inquiry.note("NUMA node", card, getattr(mask, "reason", "NVML and sysfs name none"))
         return None
@@ -139,7 +139,7 @@ def _cpus(inquiry: Inquiry, title: str, handle: Any) -> str | None:
     return ranges(bits(mask)) or None if mask is not None else None
 
 
-def bits(mask: Iterable[int]) -> list[int]:
+def bits(mask: Sequence[int]) -> list[int]:
     """The numbers of the bits that are set in words of 64: [0b101, 1] -> [0, 2, 64]."""
     return [position * WORD_BITS + bit for position, word in enumerate(mask) for bit in range(WORD_BITS) if word >> bit & 1]
 
