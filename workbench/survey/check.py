@@ -10,6 +10,7 @@ from workbench.mapping.checks import Question, check, mended
 from workbench.mapping.resolve import Resolved
 from workbench.mapping.runnable import limit
 from workbench.mapping.shapes import shape
+from workbench.roles import Role
 from workbench.survey.mend import rewrite
 from workbench.survey.read import map_of, topology_of
 from workbench.topology.detection.host import host
@@ -54,6 +55,9 @@ class Outcome:
             yield "no --model: sizes and memory were not checked"
         if self.report.ok and (reason := limit(self.question.devices, self.question.algo)):
             yield f"this version can't run it yet: {reason}"
+        elif self.report.ok and (mode := self.question.resolved[Role.ROLLOUT].mode) in ("zero_copy", "merged"):
+            copy = ", so that the engine keeps a copy of the weights of its own" if mode == "zero_copy" else ""
+            yield f"this version gets weights into the engine by mode adapter; {mode} comes later{copy}"
 
 
 @dataclass(frozen=True)

@@ -51,19 +51,21 @@ def together(q: Question) -> Iterator[Finding]:
     """
     if q.algo not in (None, *WITH_CRITIC) or Role.CRITIC not in q.places or Role.ACTOR not in q.placed or not q.idle:
         return
-    if set(q.named(Role.CRITIC)) != set(q.named(Role.ACTOR)) or not _better_apart(q):
+    if set(q.named(Role.CRITIC)) != set(q.named(Role.ACTOR)):
         return
-    actor = q.placed[Role.ACTOR]
-    count = min(len(q.idle), len(actor.devices))
-    if 2 * count <= len(actor.devices):
-        return
-    devices = q.written(q.idle[:count])
-    text = f"give the critic GPUs of its own: {spans(devices)}; it then computes values and trains beside the actor"
+    actor, count = q.placed[Role.ACTOR], min(len(q.idle), len(q.placed[Role.ACTOR].devices))
     found = f"they take turns on {spans(q.named(Role.ACTOR))} while {spans(q.idle)} {'idles' if len(q.idle) == 1 else 'idle'}"
+    devices = q.written(q.idle[:count])
+    pays, apart = 2 * count > len(actor.devices), _better_apart(q)
+    text = f"give the critic GPUs of its own: {spans(devices)}; it then computes values and trains beside the actor"
+    if not pays:
+        text = f"{spans(devices)} would be too few for the critic: alone there it takes longer than the turns; give them to the rollout"
+    elif not apart:
+        text += "; or give all roles all GPUs (WB104), which takes no longer and samples on more"
+    ours = pays and apart and q.means_all  # GPUs that are for somebody else are not to be taken unasked
     patch = {"critic": relaid(Placement(layout=actor.layout, tp=actor.tp), devices).to_dict()}
-    fix = Fix(text, patch if q.means_all else None)  # GPUs that are for somebody else are not to be taken unasked
-    severity: Severity = "warning" if q.means_all else "info"
-    yield finding("WB401", Role.CRITIC, f"critic: {q.places[Role.CRITIC]}", found, fix, severity)
+    severity: Severity = "warning" if ours else "info"
+    yield finding("WB401", Role.CRITIC, f"critic: {q.places[Role.CRITIC]}", found, Fix(text, patch if ours else None), severity)
 
 
 def _better_apart(q: Question) -> bool:
