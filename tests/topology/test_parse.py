@@ -241,7 +241,7 @@ def test_amd_smi():
         ("<html><body>GPU0</body></html>", "a web page"),
         ("use GPU0 and GPU1 for the actor", "there is no matrix of GPUs in it; it begins with 'use GPU0"),
         ("x" * 4_000_001, "4,000,001 characters"),
-        (" ".join(f"GPU{n}" for n in range(257)) + "\nGPU0 X SYS\n", "257 GPUs.*\n.*256 GPUs at most"),
+        (" ".join(f"GPU{n}" for n in range(129)) + "\nGPU0 X SYS\n", "129 GPUs.*\n.*128 GPUs at most"),
         ("GPU00 GPU0\nGPU00 X SYS\n", "rows without a header, too few"),
         ("GPU,GPU0,GPU1\nGPU0,X,NV4\nGPU1,NV4,X\n", "separated by commas"),
         ("GPU99999999999 GPU1\nGPU99999999999 X\n", "no row of a GPU"),

@@ -14,7 +14,7 @@ from workbench.topology.reading.rocm import has_types, is_rocm, read_rocm
 from workbench.topology.reading.wrapped import rejoin
 from workbench.topology.topology import Topology
 
-MOST_CHARACTERS = 4_000_000
+MOST_CHARACTERS, MOST_LINES = 4_000_000, 50_000
 MOST_LOOKED_AT = 50_000  # for the reason why a text is refused
 RUN = "give the output of: nvidia-smi topo -m"
 
@@ -46,7 +46,7 @@ def parse(text: str, name: str = "parsed") -> Topology:
     """The machine of ``text``. What is cut off or contradicts itself is left out, and ``warnings`` say it; then ``complete`` is False.
 
     GPUs keep the numbers of the matrix. NUMA: a number, several ("0-1"), or None. Raises ConfigError with the reason where
-    ``text`` is no topology, has those of two machines, more than 256 GPUs, or over 4 million characters.
+    ``text`` is no topology, has those of two machines, more than 128 GPUs, over 50,000 lines, or over 4 million characters.
     """
     check_kind("text", text, str, "what nvidia-smi topo -m printed")
     try:
@@ -59,6 +59,8 @@ def _parsed(text: str, name: str) -> Topology:
     if len(text) > MOST_CHARACTERS:
         raise ConfigError(ASKED, f"the text has {len(text):,} characters, more than {MOST_CHARACTERS:,}", "give the matrix only")
     page = clean(text)
+    if (lines := page.text.strip().count("\n")) > MOST_LINES:
+        raise ConfigError(ASKED, f"the text has {lines:,} lines, more than {MOST_LINES:,}", "give the matrix only")
     if is_rocm(page) and not has_links(page):
         return read_rocm(page, name)
     if has_types(page):

@@ -21,7 +21,7 @@ _OTHER_MATRICES = re.compile(r"-mp|-p2p\s+[anp]")  # PCIe under the NVLinks; ato
 
 ASKED = "Topology.parse(text)"
 SHORTEST = 4  # "GPU0"
-MOST_GPUS, MOST_MATRICES, MOST_ROWS = 256, 64, 4096  # the largest machines have 72 GPUs
+MOST_GPUS, MOST_MATRICES, MOST_ROWS = 128, 64, 4096  # the largest machines have 72 GPUs
 
 
 @dataclass(frozen=True)
