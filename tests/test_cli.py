@@ -206,7 +206,6 @@ def test_fix_leaves_a_read_only_map_alone(folder):
     assert "it is read-only" in result.stderr
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
 @pytest.mark.parametrize(
     "arguments", [["topo", "--preset", "l40s-4", "--json"], ["check", "map.yaml", "--topology", "preset:l40s-4", "--json"]]
 )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -145,18 +145,7 @@ def topo(file: str | None, preset: str | None, as_json: bool) -> None:
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 @click.option("--fix", is_flag=True, help="Write the patches of the findings into MAP.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
-def check(
-    map_file: str,
-    machine: str | None,
-    model: str | None,
-    algo: str | None,
-    batch: int | None,
-    memory_gib: float | None,
-    full: bool,
-    strict: bool,
-    fix: bool,
-    as_json: bool,
-) -> None:
+def check(as_json: bool, **asked: Any) -> None:
     """Say what is wrong with the device map MAP (YAML or JSON, - for standard input), what is unwise, and what to do.
 
     Every finding has a code; docs/findings.md explains each with an example.
@@ -167,7 +156,7 @@ def check(
     from workbench.survey.check import Asked, run_check
 
     with _usage_errors():
-        outcome = run_check(Asked(map_file, machine, model, algo, batch, memory_gib, full, strict, fix))
+        outcome = run_check(Asked(**asked))  # the options are its fields
     _print(json.dumps(asdict(outcome.report), indent=2) if as_json else str(outcome))
     sys.exit(0 if outcome.report.ok else 1)
 

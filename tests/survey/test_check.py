@@ -64,7 +64,7 @@ def test_in_words(tmp_path):
     text = str(run_check(Asked(str(path), "preset:l40s-4")))
     assert "no local:4" in text
     assert "WB101" in text
-    assert text.endswith("no --model: sizes and memory were not checked")
+    assert "1 error; sizes and memory were not checked: no model given" in text
 
 
 def test_what_the_verdict_does_not_cover(tmp_path):

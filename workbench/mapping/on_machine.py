@@ -89,7 +89,7 @@ class OnMachine:
         """ "1 error, 2 warnings", or "no findings", and then what was not checked."""
         counts = [(sum(finding.severity == severity for finding in self.findings), severity) for severity in SEVERITIES]
         words = [f"{count} {severity}{'s' if count > 1 and severity != 'info' else ''}" for count, severity in counts if count]
-        return ", ".join(words) or "; ".join(filter(None, ("no findings", self.unchecked)))
+        return "; ".join(filter(None, (", ".join(words) or "no findings", self.unchecked)))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         """The drawing and the table, as the last line of a notebook's cell."""

@@ -50,9 +50,7 @@ class Outcome:
         return "\n\n".join(part.rstrip() for part in (self.diff, "\n".join(lines), whole, "\n".join(self._unsaid())) if part)
 
     def _unsaid(self) -> Iterator[str]:
-        """What the verdict does not cover."""
-        if self.question.shape is None and self.report.findings:  # with none the verdict itself says so
-            yield "no --model: sizes and memory were not checked"
+        """What this version does otherwise."""
         if self.report.ok and (reason := limit(self.question.devices, self.question.algo)):
             yield f"this version can't run it yet: {reason}"
         elif self.report.ok and (mode := self.question.resolved[Role.ROLLOUT].mode) in ("zero_copy", "merged"):

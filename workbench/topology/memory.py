@@ -4,11 +4,12 @@ import re
 
 # GiB that NVML reports, for names that don't say it. Sources: vendors' data sheets; 16 to 48 GB cards keep a little for themselves.
 _NAMED = (
-    (r"H200|H141", 140.4),
+    (r"H200", 140.4),
     (r"B200|GB200", 179.0),
     (r"B300|GB300", 268.0),
     (r"MI300X", 192.0),
-    (r"H100|H800|H20\b", 79.6),
+    (r"H20\b", 95.6),
+    (r"H100|H800", 79.6),
     (r"L40S?\b|6000 Ada", 45.0),
     (r"A6000|A40\b", 45.0),
     (r"5090", 31.8),
