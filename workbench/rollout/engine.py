@@ -2,9 +2,10 @@
 
 import importlib.util
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,10 +13,12 @@ import torch
 from workbench.batch import Completion
 from workbench.errors import ConfigError, EngineError, Stopped
 from workbench.rollout import inner
-from workbench.rollout.config import VLLM
+from workbench.rollout.start import EnginePlan, start, told
+from workbench.rollout.world import AgreedStop, EngineRanks, same_draws
 
-GIB = 2**30
-CPU_KV_CACHE_GIB = 0.5
+__all__ = ["Engine", "EnginePlan", "Request"]
+
+Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -26,24 +29,14 @@ class Request:
     seed: int | None = None
 
 
-@dataclass(frozen=True)
-class EnginePlan:
-    """Everything the engine is built from."""
-
-    model: Path
-    tokenizer: Any  # a transformers tokenizer
-    rank: int  # of the adapter
-    device: str  # "cpu" or "cuda"
-    dtype: str  # "float32" or "bfloat16"
-    seed: int
-    config: VLLM
-
-
 class Engine:
     """A vLLM engine in this process, with one LoRA slot that the actor's adapter goes into.
 
+    Where torch has a default group, all its ranks build their engines at once: one each, or one for every ``plan.tp`` consecutive
+    ranks. Engines never wait for one another; the ranks of one are given the same calls in the same order, and return the same.
+
     Requests are driven by an own loop over the engine's steps, so that a stop takes effect between two tokens.
-    Raises EngineError when vLLM is missing or the engine doesn't fit in memory.
+    Raises EngineError when vLLM is missing or the engine doesn't fit in memory, ConfigError when ``tp`` doesn't divide the world.
     """
 
     _alive: "weakref.ref[Engine] | None" = None  # vLLM's groups are global: closing one of two engines breaks the other
@@ -56,12 +49,11 @@ class Engine:
         if other is not None and other._llm is not None:
             found = f"this process has one already, on {other.plan.model}"
             raise EngineError("start an engine", found, "close the run that holds it: run.close()")
-        self.plan = plan
+        self.plan, self.ranks = plan, EngineRanks.taken(plan.tp)
         self._llm: Any = None
         self.version = 0  # of the adapter that is resident; 0: none
         self._count = 0
-        with inner.untouched_process():
-            self._llm = _start(plan)
+        self._llm = start(plan, self.ranks)
         Engine._alive = weakref.ref(self)
         self.window = int(self._llm.llm_engine.model_config.max_model_len)
 
@@ -82,41 +74,43 @@ class Engine:
         temperature: float,
         max_tokens: int,
         adapter: bool = True,
-        should_stop: Callable[[], bool] = lambda: False,
+        should_stop: Stop = lambda: False,
     ) -> list[Completion]:
         """Sample one completion per request, in the order of ``requests``. Temperature 0 decodes greedily.
 
         Log-probabilities are those of the distribution sampled from (after the temperature). Raises Stopped within one
-        engine step of ``should_stop()`` turning true; ConfigError on a prompt that leaves no room in the window.
+        engine step of ``should_stop()`` turning true (on one of several ranks: within 16, and on all at the same one);
+        ConfigError on a prompt that leaves no room in the window; EngineError when the GPU's memory ran out.
         """
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
         self._check_lengths(requests, max_tokens)
         lora = self._adapter_request() if adapter else None
+        sampling = partial(self._sampling, temperature, max_tokens)
+        alone = self.ranks.tp == 1
+        stop = should_stop if alone else AgreedStop(should_stop, inner.tensor_group())
+        draws = nullcontext() if alone else same_draws(self._draw_seed(), self.plan.device)
+        try:
+            with draws:
+                return self._drive(requests, sampling, lora, stop)
+        except torch.OutOfMemoryError as error:
+            asked = f"decode {len(requests)} completions of up to {max_tokens} tokens"
+            raise EngineError(asked, told(error), "fewer VLLM(max_sequences=...), or a smaller VLLM(memory_share=...)") from error
+
+    def _drive(self, requests: Sequence[Request], sampling: Callable[[int | None], Any], lora: Any, stop: Stop) -> list[Completion]:
+        """The engine's steps, one by one, until every request is done."""
         engine = self._llm.llm_engine
         row_of: dict[str, int] = {}
         waiting: dict[int, str] = {}  # row -> the engine's own name of its request
         done: list[Completion | None] = [None] * len(requests)
         try:
             for row, request in enumerate(requests):
+                if row % 256 == 0 and stop():
+                    raise Stopped("rollout")
                 self._count += 1
-                params = SamplingParams(
-                    temperature=temperature,
-                    max_tokens=max_tokens,
-                    seed=request.seed,
-                    logprobs=0,
-                    flat_logprobs=True,
-                    detokenize=False,
-                    output_kind=RequestOutputKind.FINAL_ONLY,
-                )
                 row_of[str(self._count)] = row
                 prompt = {"prompt_token_ids": list(request.prompt_ids)}
-                if row % 256 == 0 and should_stop():
-                    raise Stopped("rollout")
-                waiting[row] = engine.add_request(str(self._count), prompt, params, lora_request=lora)
+                waiting[row] = engine.add_request(str(self._count), prompt, sampling(request.seed), lora_request=lora)
             while engine.has_unfinished_requests():
-                if should_stop():
+                if stop():
                     raise Stopped("rollout")
                 for output in engine.step():
                     row = row_of.get(output.request_id, -1)
@@ -126,6 +120,25 @@ class Engine:
         finally:
             self._abort(list(waiting.values()))
         return [c for c in done if c is not None]
+
+    @staticmethod
+    def _sampling(temperature: float, max_tokens: int, seed: int | None) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
+            temperature=temperature,
+            max_tokens=max_tokens,
+            seed=seed,
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _draw_seed(self) -> int:
+        """One for every call of ``generate`` and every engine of the world, the same on its ranks."""
+        return (self.plan.seed + self.ranks.copy + (self._count << 32)) % 2**63
 
     def score(self, ids: Sequence[int], prompt_tokens: int) -> list[float]:
         """Log-probabilities of ``ids[prompt_tokens:]`` at temperature 1, in one pass and without any cached prefix."""
@@ -154,6 +167,10 @@ class Engine:
     def resident(self) -> dict[str, inner.Pair]:
         """Views on the adapter in the slot: module -> (A (rank, in), B (out, rank), scaling folded into B)."""
         return inner.resident_adapter(self._llm)
+
+    def expected(self, sent: Mapping[str, inner.Pair]) -> dict[str, inner.Pair]:
+        """What ``resident`` has to be on this rank once ``sent`` (whole matrices) was pushed: its part of an engine of several ranks."""
+        return dict(sent) if self.ranks.tp == 1 else inner.on_this_rank(self._llm, sent)
 
     @property
     def adapter_dtype(self) -> torch.dtype:
@@ -196,67 +213,3 @@ class Engine:
         # One entry a position: the sampled token's (vLLM adds the best ones only for logprobs > 0).
         logp = tuple(output.logprobs.logprobs[start] for start in output.logprobs.start_indices)
         return Completion(ids, logp, text, str(output.finish_reason))
-
-
-def _start(plan: EnginePlan) -> Any:
-    """Build the LLM. All arguments stand here."""
-    config, cpu = plan.config, plan.device == "cpu"
-    config.check_extra(inner.known_arguments())
-    if cpu:
-        inner.without_a_compiler()
-        inner.quick_cpu_lora()
-    kv_gib = config.kv_cache_gib or (CPU_KV_CACHE_GIB if cpu else None)
-    window = _window(plan)
-    arguments: dict[str, Any] = {
-        "max_model_len": window,
-        "max_num_seqs": config.max_sequences,
-        "max_num_batched_tokens": max(8192, window),
-        "enable_prefix_caching": config.prefix_caching,
-        "enforce_eager": cpu or not config.cuda_graphs,
-        "gpu_memory_utilization": config.memory_share,
-        **({"kv_cache_memory_bytes": int(kv_gib * GIB)} if kv_gib else {}),
-        **({"block_size": config.block_size} if config.block_size else {}),
-        # A seeded prompt that is split in two crashes on CPUs, whose generators have no offset.
-        **({"enable_chunked_prefill": False} if cpu else {"async_scheduling": True}),
-        **config.extra,
-    }
-    from vllm import LLM
-
-    try:
-        return LLM(
-            str(plan.model),
-            dtype=plan.dtype,
-            seed=plan.seed,
-            enable_lora=True,
-            max_loras=1,
-            max_lora_rank=inner.slot_rank(plan.rank),
-            logprobs_mode="processed_logprobs",
-            disable_log_stats=True,
-            use_tqdm_on_load=False,
-            **arguments,
-        )
-    except (ValueError, RuntimeError, MemoryError, AttributeError) as error:
-        raise _explain(error, plan, arguments) from error
-
-
-def _explain(error: Exception, plan: EnginePlan, arguments: dict[str, Any]) -> EngineError:
-    # pydantic's first line only counts its errors
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and "validation error" not in line]
-    text = next((line for line in lines if "rror" in line), lines[0] if lines else type(error).__name__)
-    asked = f"start the engine with a window of {arguments['max_model_len']} tokens on {plan.device}"
-    if "memory" in str(error).lower() or isinstance(error, MemoryError):
-        knob = "kv_cache_gib" if arguments.get("kv_cache_memory_bytes") else "memory_share"
-        fix = f"a smaller VLLM(window=...), another VLLM({knob}=...), or close what else holds memory"
-        return EngineError(asked, f"it does not fit in memory ({text})", fix)
-    return EngineError(asked, text, "see the error above; `workbench doctor` checks versions and devices")
-
-
-def _window(plan: EnginePlan) -> int:
-    """Tokens of prompt and completion: what was asked for, at most what the model was made for."""
-    from transformers import AutoConfig
-
-    longest = int(getattr(AutoConfig.from_pretrained(plan.model), "max_position_embeddings", 4096))
-    window = plan.config.window or min(4096, longest)
-    if window > longest:
-        raise ConfigError(f"VLLM(window={window})", f"the model has {longest} positions", f"write {longest} or less")
-    return window

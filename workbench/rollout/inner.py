@@ -1,19 +1,21 @@
 """Every contact with vLLM's inner parts, for the two versions that are tested: 0.23 (GPU) and 0.32 (CPU).
 
-Nothing else in the package may reach below vLLM's public interface. What is here, and why:
+Nothing else in the package, inner_cpu.py aside, may reach below vLLM's public interface. What is here, and why:
 
 - the engine runs in this process, so that adapters go in from memory;
 - starting it must leave the environment, torch's threads and its compiler as they were;
 - closing it must not take accelerate's process group along;
 - an adapter is put into its slot, and read back from it (the proof compares what is *resident*);
-- on CPUs, LoRA by one matrix product instead of a copy of the weights per token, and right for mixed batches.
+- an engine of several ranks: its group, and which part of an adapter is on which rank.
+
+What concerns vLLM's CPU build alone is in inner_cpu.py.
 """
 
 import gc
 import logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +25,10 @@ ADAPTER_ID = 1  # the one slot; versions differ by name, so that cached prefixes
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks, in both versions
 
 # what starting vLLM writes into the environment; its own VLLM_* stay, it reads them again later
-TOUCHED = ("LD_PRELOAD", "TORCHINDUCTOR_", "NUMEXPR_", "LOCAL_WORLD_SIZE", "OMP_", "KMP_", "MKL_", "CUDA_", "NCCL_", "TOKENIZERS_")
+TOUCHED = (
+    *("LD_PRELOAD", "TORCHINDUCTOR_", "NUMEXPR_", "OMP_", "KMP_", "MKL_", "CUDA_", "NCCL_", "TOKENIZERS_"),
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_"),  # accelerate reads them too
+)
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # lora_A (rank, in), lora_B (out, rank)
 
@@ -54,6 +59,14 @@ def untouched_process() -> Iterator[None]:
             if key not in before:
                 del os.environ[key]
         os.environ.update({key: value for key, value in before.items() if key.startswith(TOUCHED)})
+
+
+def as_launched(rank: int) -> None:
+    """Tell vLLM its place, as torchrun would: ``rank`` of the default group, and the first of the GPUs that this process sees.
+
+    Only inside ``untouched_process``, which takes it back.
+    """
+    os.environ.update(RANK=str(rank), LOCAL_RANK="0")
 
 
 def distribution() -> tuple[str, str]:
@@ -132,6 +145,23 @@ def resident_adapter(llm: Any) -> dict[str, Pair]:
     return found
 
 
+def on_this_rank(llm: Any, pairs: Mapping[str, Pair]) -> dict[str, Pair]:
+    """``pairs`` (whole, by the name of the unfused module) as this rank of a tensor-parallel engine has to hold them.
+
+    Sliced as vLLM's layers do: B by rows where the layer's output is split, A by columns where its input is.
+    """
+    slots = runner(llm).lora_manager._adapter_manager
+    held: dict[str, Pair] = {}
+    for name, layer in slots.modules.items():
+        if fused := slots.packed_modules.get(name):  # its layer slices a list, with None for a part that has no adapter
+            whole = [pairs.get(part, (None, None)) for part in fused]
+            sliced = zip(fused, layer.slice_lora_a([a for a, _ in whole]), layer.slice_lora_b([b for _, b in whole]), strict=True)
+            held |= {part: (a, b) for part, a, b in sliced if part in pairs}
+        elif name in pairs:
+            held[name] = (layer.slice_lora_a(pairs[name][0]), layer.slice_lora_b(pairs[name][1]))
+    return {**pairs, **held}  # what vLLM has no layer for stays, so that the proof says that it is missing
+
+
 def adapter_dtype(llm: Any) -> torch.dtype:
     """The precision in which the engine keeps adapters."""
     dtype: torch.dtype = runner(llm).lora_manager.lora_config.lora_dtype
@@ -143,6 +173,13 @@ def wipe_cache(llm: Any) -> None:
     llm.llm_engine.reset_prefix_cache()
     for cache in getattr(runner(llm), "kv_caches", ()):
         cache.zero_()
+
+
+def tensor_group() -> Any:
+    """The gloo group of the ranks that hold this process's engine."""
+    from vllm.distributed.parallel_state import get_tp_group
+
+    return get_tp_group().cpu_group
 
 
 # ---------------------------------------------------------------- the end
@@ -187,66 +224,3 @@ def free(device: str) -> None:
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
-
-
-# ---------------------------------------------------------------- LoRA on a CPU
-
-
-def without_a_compiler() -> None:
-    """Let vLLM's small CPU helpers run uncompiled: with ``enforce_eager`` they are compiled all the same, and need g++ for it."""
-    from vllm.platforms import current_platform
-
-    type(current_platform).simple_compile_backend = "eager"
-
-
-def quick_cpu_lora() -> None:
-    """Replace vLLM's torch LoRA kernels, which copy an adapter's weights for every token (5x slower on short decodes).
-
-    They also index with -1 for a token that has no adapter, which silently applies the last slot; these leave it alone.
-    """
-    from vllm.lora.ops.torch_ops import lora_ops
-    from vllm.lora.punica_wrapper import punica_cpu
-
-    for module in (lora_ops, punica_cpu):
-        module.bgmv_shrink = _shrink
-        module.bgmv_expand = _expand
-        module.bgmv_expand_slice = _expand_slice
-
-
-def _product(x: torch.Tensor, weights: torch.Tensor, slots: torch.Tensor) -> torch.Tensor | None:
-    """x (T, in) times the weights (slots, 1, out, in) of each token's slot -> (T, out); None where no token has one."""
-    weights = weights.flatten(0, -3) if weights.dim() == 4 else weights
-    first = int(slots[0])
-    if bool((slots == first).all()):
-        return None if first < 0 else x @ weights[first].T.to(x.dtype)
-    out = x.new_zeros(x.shape[0], weights.shape[-2])
-    for slot in slots.unique().tolist():
-        if slot >= 0:
-            rows = slots == slot
-            out[rows] = x[rows] @ weights[slot].T.to(x.dtype)
-    return out
-
-
-def _shrink(inputs: torch.Tensor, weights: torch.Tensor, output: torch.Tensor, slots: torch.Tensor, scaling: float = 1.0) -> None:
-    y = _product(inputs.to(output.dtype), weights, slots)
-    if y is None:
-        output.zero_()
-    else:
-        output[:, : y.shape[1]] = scaling * y
-
-
-def _expand(inputs: torch.Tensor, weights: torch.Tensor, output: torch.Tensor, slots: torch.Tensor, add_inputs: bool = True) -> None:
-    y = _product(inputs.to(output.dtype), weights, slots)
-    width = min(weights.shape[-2], output.shape[1])
-    if y is None:
-        y = output.new_zeros(output.shape[0], width)
-    if add_inputs:
-        output[:, :width] += y[:, :width]
-    else:
-        output[:, :width] = y[:, :width]
-
-
-def _expand_slice(
-    inputs: torch.Tensor, weights: torch.Tensor, output: torch.Tensor, slots: torch.Tensor, offset: int, size: int, add_inputs: bool = True
-) -> None:
-    _expand(inputs, weights, output[:, offset : offset + size], slots, add_inputs)

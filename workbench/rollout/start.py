@@ -1,0 +1,126 @@
+"""How an engine starts: every argument that vLLM is given, and what a failed start means."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.errors import ConfigError, EngineError
+from workbench.rollout import inner, inner_cpu
+from workbench.rollout.config import VLLM
+from workbench.rollout.world import EngineRanks
+
+GIB = 2**30
+CPU_KV_CACHE_GIB = 0.5
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """Everything the engine is built from."""
+
+    model: Path
+    tokenizer: Any  # a transformers tokenizer
+    rank: int  # of the adapter
+    device: str  # "cpu" or "cuda"
+    dtype: str  # "float32" or "bfloat16"
+    seed: int
+    config: VLLM
+    tp: int = 1  # ranks that hold one engine together: consecutive ones of torch's default group
+
+
+def start(plan: EnginePlan, ranks: EngineRanks) -> Any:
+    """Build the LLM; in a world of several ranks all of them at once. Raises EngineError or ConfigError."""
+    plan.config.check_extra(inner.known_arguments())
+    if plan.device == "cpu":
+        inner_cpu.without_a_compiler()
+        inner_cpu.quick_cpu_lora()
+    arguments = _arguments(plan, ranks)
+    shared = plan.device == "cpu" and plan.tp > 1
+    with inner.untouched_process(), inner_cpu.own_shared_memory(ranks.of_first(inner_cpu.block_name())) if shared else nullcontext():
+        if ranks.world > 1:
+            inner.as_launched(ranks.rank)
+        from vllm import LLM
+
+        try:
+            return LLM(
+                str(plan.model),
+                dtype=plan.dtype,
+                # without seeds of their own, two engines must not draw the same completions
+                seed=plan.seed + ranks.copy,
+                enable_lora=True,
+                max_loras=1,
+                max_lora_rank=inner.slot_rank(plan.rank),
+                logprobs_mode="processed_logprobs",
+                disable_log_stats=True,
+                use_tqdm_on_load=False,
+                **arguments,
+            )
+        except (ValueError, RuntimeError, MemoryError, AttributeError) as error:
+            raise _explain(error, plan, arguments) from error
+
+
+def _arguments(plan: EnginePlan, ranks: EngineRanks) -> dict[str, Any]:
+    """What depends on the plan, the device and the ranks."""
+    config, cpu = plan.config, plan.device == "cpu"
+    kv_gib = config.kv_cache_gib or (CPU_KV_CACHE_GIB if cpu else None)
+    window = _window(plan)
+    return {
+        "max_model_len": window,
+        "max_num_seqs": config.max_sequences,
+        "max_num_batched_tokens": max(8192, window),
+        "enable_prefix_caching": config.prefix_caching,
+        "enforce_eager": cpu or not config.cuda_graphs,
+        "gpu_memory_utilization": config.memory_share,
+        **({"kv_cache_memory_bytes": int(kv_gib * GIB)} if kv_gib else {}),
+        **({"block_size": config.block_size} if config.block_size else {}),
+        # A seeded prompt that is split in two crashes on CPUs, whose generators have no offset.
+        **({"enable_chunked_prefill": False} if cpu else {"async_scheduling": True}),
+        **(_among_ranks(plan.tp) if ranks.world > 1 else {}),
+        **config.extra,
+    }
+
+
+def _among_ranks(tp: int) -> dict[str, Any]:
+    """Arguments of an engine that adopts torch's default group, which exists already.
+
+    Also for tp 1: the plain executor calls itself rank 0 everywhere, and all ranks would write one folder of compiled code at once.
+    Ranks meet while they start, and afterwards only those of one engine do.
+    """
+    # vLLM's own all-reduce maps the peers' memory, and counts GPUs to do so; a process that is pinned sees one GPU. NCCL does it.
+    return {"distributed_executor_backend": "external_launcher", "tensor_parallel_size": tp, "disable_custom_all_reduce": True}
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether ``error`` says that memory was missing, on a GPU or of the host."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "memory" in str(error).lower()
+
+
+def _explain(error: Exception, plan: EnginePlan, arguments: dict[str, Any]) -> EngineError:
+    asked = f"start the engine with a window of {arguments['max_model_len']} tokens on {plan.device}"
+    text = told(error)
+    if out_of_memory(error):
+        knob = "kv_cache_gib" if arguments.get("kv_cache_memory_bytes") else "memory_share"
+        fix = f"a smaller VLLM(window=...), another VLLM({knob}=...), or close what else holds memory"
+        return EngineError(asked, f"it does not fit in memory ({text})", fix)
+    return EngineError(asked, text, "see the error above; `workbench doctor` checks versions and devices")
+
+
+def told(error: Exception) -> str:
+    """The line of ``error`` that says most: how many bytes were missing, else what is called an error."""
+    # pydantic's first line only counts its errors
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and "validation error" not in line]
+    by_weight = [line for word in ("memory", "rror", "") for line in lines if word in line]
+    return by_weight[0] if by_weight else type(error).__name__
+
+
+def _window(plan: EnginePlan) -> int:
+    """Tokens of prompt and completion: what was asked for, at most what the model was made for."""
+    from transformers import AutoConfig
+
+    longest = int(getattr(AutoConfig.from_pretrained(plan.model), "max_position_embeddings", 4096))
+    window = plan.config.window or min(4096, longest)
+    if window > longest:
+        raise ConfigError(f"VLLM(window={window})", f"the model has {longest} positions", f"write {longest} or less")
+    return window
