@@ -36,6 +36,10 @@ class EngineError(WorkbenchError, RuntimeError):
     """The engine (vLLM) is missing, does not fit, or died."""
 
 
+class ClusterError(WorkbenchError, RuntimeError):
+    """Ray can't be reached or does not fit, or a device is not there or someone else's."""
+
+
 class RewardError(WorkbenchError, RuntimeError):
     """A reward function raised, or returned something that is no finite number; names the prompt."""
 
@@ -50,6 +54,22 @@ class StorageError(WorkbenchError, RuntimeError):
 
 class SyncError(WorkbenchError, RuntimeError):
     """The engine does not sample from the weights just trained. Names the fault and its likely causes."""
+
+
+class CollectiveError(WorkbenchError, RuntimeError):
+    """Ranks that work together did not all arrive, within the time they had. Names those that are missing."""
+
+
+class LayoutError(WorkbenchError, RuntimeError):
+    """A model was asked to lie over its ranks in one way and lies in another; nothing was trained with it."""
+
+
+class WorkerError(WorkbenchError, RuntimeError):
+    """A worker's process ended by itself, was killed, or no longer answers. Names its role, rank, node and device."""
+
+
+class MemoryShortError(WorkbenchError, MemoryError):
+    """A worker is out of memory. Names role, phase, device and bytes, and what of the map would help."""
 
 
 class Stopped(Exception):  # noqa: N818 - a signal, not a fault
