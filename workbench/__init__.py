@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.roles import Role
     from workbench.rollout.config import VLLM, Sampling
     from workbench.run import Run
+    from workbench.runtime.settings import Ray
     from workbench.topology import Topology
 
 _HOMES = {
@@ -29,6 +30,7 @@ _HOMES = {
     "GRPO": "workbench.algos",
     "LoRA": "workbench.models.lora",
     "Optimizer": "workbench.models.optimizer",
+    "Ray": "workbench.runtime.settings",
     "Role": "workbench.roles",
     "Run": "workbench.run",
     "Sampling": "workbench.rollout.config",
@@ -47,6 +49,7 @@ __all__ = [
     "DeviceMap",
     "LoRA",
     "Optimizer",
+    "Ray",
     "Role",
     "Run",
     "Sampling",

@@ -192,9 +192,11 @@ def _fault(path: Path) -> str | None:
 def reward_state(reward: Callable[..., Any]) -> Any:
     """What a reward with a memory wants kept: its ``state_dict()``, as JSON can hold it. None of a plain function."""
     give = getattr(reward, "state_dict", None)
-    if give is None:
-        return None
-    state = give()
+    return None if give is None else plain_state(give())
+
+
+def plain_state(state: Any) -> Any:
+    """A reward's memory as JSON holds it. Raises ConfigError where it can't."""
     try:
         return json.loads(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError) as error:

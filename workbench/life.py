@@ -11,12 +11,14 @@ from typing import Self
 
 from workbench import console, views
 from workbench.checkpoint import Past
-from workbench.errors import ConfigError, StateError, Stopped, StorageError, WorkbenchError, check_kind
+from workbench.errors import CollectiveError, ConfigError, StateError, Stopped, StorageError, WorkbenchError, WorkerError, check_kind
 from workbench.look import Look
 from workbench.plan import RunPlan
-from workbench.records import State, Step
+from workbench.records import Notice, State, Step
 from workbench.rewards import REWARD_THREAD
 from workbench.training import Training
+
+RESTARTS = 3  # of workers in a row without a step between
 
 
 class Life(Look):
@@ -98,7 +100,7 @@ class Life(Look):
             while training.done < training.end:
                 self._rest()
                 with self._lock:
-                    step = training.step()
+                    step = self._step()
                 yield step
             with self._lock:
                 training.evaluate()
@@ -112,6 +114,19 @@ class Life(Look):
             raise
         finally:
             self._come_to_rest(state, error)
+
+    def _step(self) -> Step:
+        """One step; where a worker died and that is wanted, the last checkpoint and the steps since it are made again first."""
+        losses = 0
+        while True:
+            try:
+                return self._training.step()
+            except (WorkerError, CollectiveError) as error:
+                losses += 1
+                if not self.plan.restart or losses > RESTARTS:
+                    raise
+                self._training.log.emit(Notice(f"{error}\n  restart {losses} of at most {RESTARTS} at this step"))
+                self._training.recover()
 
     def _come_to_rest(self, state: str, error: str) -> None:
         """Save, and say how it ended. Raises StorageError where that can't be written, unless something else has failed before."""

@@ -2,7 +2,9 @@
 
 Departures from GRPO as published: one optimizer step per rollout unless the algorithm says otherwise; the surrogate is
 corrected for the difference between engine and trainer; a step without any advantage is recorded and skipped. The numbers of
-a step's record are over everything that was sampled, also where an algorithm learns from a part of it.
+a step's record are over everything that was sampled, also where an algorithm learns from a part of it. Where engines and trainer
+have devices of their own, the next step is sampled while this one is learnt from (ahead.py): one version off policy, corrected by
+the same truncated importance weight, and recorded as ``staleness``.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,11 +24,12 @@ from workbench.algos import (
     kl_estimate,
 )
 from workbench.batch import Batch, Prompt
+from workbench.judge import Judge
 from workbench.models.actor import Update
 from workbench.records import Step, Sync, mean
-from workbench.rewards import Scorer
 from workbench.rollout.config import Sampling
-from workbench.runtime.worker import Draw, Signal, Worker
+from workbench.runtime.plans import Draw, Signal
+from workbench.runtime.team import Team
 
 Drawing = Callable[[int, int], Sequence[Prompt]]
 Phases = Callable[[str], AbstractContextManager[None]]
@@ -38,25 +41,38 @@ MONITORED = 64  # completions a step whose KL to the base is measured where the 
 class Crew:
     """Who takes part in a step, and under which rules."""
 
-    worker: Worker
-    scorer: Scorer
+    team: Team
+    judge: Judge
     algo: Algorithm
     sampling: Sampling
     should_stop: Callable[[], bool]
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """A step's experience, before anything is learnt from it."""
+
+    batch: Batch  # with rewards
+    rounds: int  # of sampling
+    crew: Crew  # under whose rules: knobs may have been turned since
+    version: int  # of the adapter that sampled
+    ahead_seconds: float = 0.0  # that sampling and scoring took beside the step before; 0: nothing was done ahead
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What a step left behind. ``update`` and ``sync`` are None where there was nothing to learn."""
 
-    batch: Batch  # everything that was sampled
-    rounds: int  # of sampling
+    sampled: Sampled
+    batch: Batch  # everything that was sampled, with advantages
     informative: int  # groups with a variance
     kl: float  # nats per token against the base, estimated by k1
     update: Update | None
     sync: Sync | None
 
-    def record(self, number: int, rate: float, version: int, seconds: float, phase_seconds: dict[str, float]) -> Step:
+    staleness: int  # versions between the adapter that sampled and the one that learnt
+
+    def record(self, number: int, rate: float, seconds: float, phase_seconds: dict[str, float]) -> Step:
         """The step as one line of the event stream."""
         batch, summary = self.batch, self.update.summary if self.update else LossStats.merge([]).summary()
         lengths = [len(c.ids) for c in batch.completions]
@@ -82,56 +98,64 @@ class Outcome:
             logprob_diff_max=summary.logprob_diff_max,
             logprob_diff_mean=summary.logprob_diff_mean,
             learning_rate=rate,
-            adapter_version=version,
+            adapter_version=self.sampled.version,
             tokens_prompt=sum(len(p.ids) for p in batch.prompts) * batch.group_size,
             tokens_completion=sum(lengths),
             tokens_trained=self.update.tokens if self.update else 0,
-            rounds=self.rounds,
+            rounds=self.sampled.rounds,
+            staleness=self.staleness,
+            ahead_seconds=self.sampled.ahead_seconds,
             seconds=seconds,
             phase_seconds=dict(phase_seconds),
         )
 
 
-def train_step(number: int, draw: Drawing, crew: Crew, rate: float, phase: Phases) -> Outcome:
-    """Sample, score, learn, sync. ``draw(n, max_tokens)`` gives the next n prompts. Raises Stopped, RewardError, SyncError, DivergedError.
+def sample(number: int, draw: Drawing, crew: Crew, phase: Phases) -> Sampled:
+    """Completions and their rewards, in as many rounds as the algorithm wants and there are too few groups with a variance.
 
-    With several minibatches an error or a stop may leave some of a step's updates made; ``worker.in_sync`` tells.
+    ``draw(n, max_tokens)`` gives the next n prompts. Raises Stopped, RewardError, DivergedError.
     """
-    worker, algo, sampling, stop = crew.worker, crew.algo, crew.sampling, crew.should_stop
-    batch, rounds = _sample(number, draw, crew, phase)
-    informative, chosen = _choose(batch, crew)
-    part = batch.groups(chosen)
-    with phase("reference"):
-        ref_logp = worker.reference(part, sampling.temperature, stop) if algo.needs_reference and chosen else None
-        kl = _kl(part if ref_logp else batch, ref_logp, crew)
-    with phase("advantages"):
-        advantages = _advantages(part, ref_logp, crew) if chosen else []
-        batch = _shown(batch, chosen, advantages)
-    if algo.skips_zero_advantage and not any(bool(row.any()) for row in advantages):
-        return Outcome(batch, rounds, informative, kl, None, None)
-    with phase("update_actor"):
-        update = worker.update(part, Signal(advantages, ref_logp), algo, rate, sampling, stop)
-    with phase("sync"):
-        sync = worker.sync(number)
-    return Outcome(batch, rounds, informative, kl, update, sync)
-
-
-def _sample(number: int, draw: Drawing, crew: Crew, phase: Phases) -> tuple[Batch, int]:
-    """Completions and their rewards, in as many rounds as the algorithm wants and there are too few groups with a variance."""
-    algo, sampling = crew.algo, crew.sampling
+    algo, sampling, version = crew.algo, crew.sampling, crew.team.version
     batch = Batch((), ())
     for number_of_round in range(algo.sampling_rounds):
         with phase("rollout"):
             prompts = draw(sampling.prompts, sampling.max_tokens)
             key = ("step", number, *([number_of_round] if number_of_round else []))
             drawn = Draw(key, sampling.temperature, sampling.max_tokens, sampling.seeded)
-            completions = crew.worker.rollout([p.ids for p in prompts], algo.group_size, drawn, crew.should_stop)
+            completions = crew.team.rollout([p.ids for p in prompts], algo.group_size, drawn, crew.should_stop)
             more = Batch(tuple(prompts), tuple(completions))
         with phase("reward"):
             batch = batch.joined(replace(more, rewards=tuple(score(more, crew))))
         if len(_choose(batch, crew)[1]) == sampling.prompts:
             break
-    return batch, number_of_round + 1
+    return Sampled(batch, number_of_round + 1, crew, version)
+
+
+def learn(number: int, sampled: Sampled, rate: float, phase: Phases, engines_at_rest: Callable[[], None]) -> Outcome:
+    """Score against the reference, learn, sync. Raises Stopped, SyncError, DivergedError.
+
+    ``engines_at_rest()`` returns once no engine samples any more: a sync waits for it. With several minibatches an error or a stop
+    may leave some of a step's updates made; ``team.in_sync`` tells.
+    """
+    crew, batch = sampled.crew, sampled.batch
+    team, algo, sampling, stop = crew.team, crew.algo, crew.sampling, crew.should_stop
+    staleness = team.version - sampled.version
+    informative, chosen = _choose(batch, crew)
+    part = batch.groups(chosen)
+    with phase("reference"):
+        ref_logp = team.reference(part, sampling.temperature, stop) if algo.needs_reference and chosen else None
+        kl = _kl(part if ref_logp else batch, ref_logp, crew)
+    with phase("advantages"):
+        advantages = _advantages(part, ref_logp, crew) if chosen else []
+        batch = _shown(batch, chosen, advantages)
+    if algo.skips_zero_advantage and not any(bool(row.any()) for row in advantages):
+        return Outcome(sampled, batch, informative, kl, None, None, staleness)
+    with phase("update_actor"):
+        update = team.update(part, Signal(advantages, ref_logp, sampled.version), algo, rate, sampling, stop)
+    engines_at_rest()
+    with phase("sync"):
+        sync = team.sync(number, stop)
+    return Outcome(sampled, batch, informative, kl, update, sync, staleness)
 
 
 def _choose(batch: Batch, crew: Crew) -> tuple[int, list[int]]:
@@ -175,7 +199,7 @@ def score(batch: Batch, crew: Crew) -> list[float]:
     """The reward of every completion of ``batch``, in order."""
     asked = [batch.prompt_of(row) for row in range(len(batch.completions))]
     rows = [(prompt.given, completion.text, prompt.answer) for prompt, completion in zip(asked, batch.completions, strict=True)]
-    return crew.scorer.score(rows, should_stop=crew.should_stop, prompt_indices=[prompt.index for prompt in asked])
+    return crew.judge.score(rows, [prompt.index for prompt in asked], crew.should_stop)
 
 
 def _kl(batch: Batch, ref_logp: Sequence[torch.Tensor] | None, crew: Crew) -> float:
@@ -187,6 +211,6 @@ def _kl(batch: Batch, ref_logp: Sequence[torch.Tensor] | None, crew: Crew) -> fl
     count = len(batch.completions)
     rows = range(count) if ref_logp else range(0, count, -(-count // MONITORED))
     part = Batch(tuple(batch.prompt_of(r) for r in rows), tuple(batch.completions[r] for r in rows))
-    ref = ref_logp or crew.worker.reference(part, crew.sampling.temperature, crew.should_stop)
+    ref = ref_logp or crew.team.reference(part, crew.sampling.temperature, crew.should_stop)
     policy = torch.tensor([x for completion in part.completions for x in completion.logp])
     return float(kl_estimate(policy, torch.cat(list(ref)).cpu(), "k1").mean())

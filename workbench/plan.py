@@ -11,15 +11,22 @@ from workbench.algos import Algorithm, check_algorithm
 from workbench.errors import ConfigError, check_kind
 from workbench.knobs import Settings
 from workbench.mapping import DeviceMap
+from workbench.mapping.resolve import named
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.rewards import Reward, reward_name
+from workbench.roles import Role
 from workbench.rollout.config import VLLM, Sampling
+from workbench.runtime.assemble import check_runtime, choose, is_here
+from workbench.runtime.plans import WorkerPlan
+from workbench.runtime.pools import in_driver, machine_of
+from workbench.runtime.settings import Ray
 from workbench.tasks import Origin, Task
+from workbench.topology import Topology
 
 FILE = "plan.json"
 _PARTS: dict[str, type] = {"lora": LoRA, "sampling": Sampling, "optimizer": Optimizer, "engine": VLLM}
-_PLAIN = ("model", "held_out", "name", "seed", "checkpoint_every", "keep", "prefetch")
+_PLAIN = ("model", "held_out", "name", "seed", "checkpoint_every", "keep", "prefetch", "overlap", "restart")
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,10 @@ class RunPlan:
     keep: int = 2  # periodic checkpoints
     prefetch: int = 2  # steps' prompts that are tokenized ahead
     trackers: tuple[str, ...] | None = None  # None: TensorBoard where it is installed
+    machine: Topology | None = None  # CPU slots that stand for GPUs; None: what is there
+    runtime: str | Ray = "auto"
+    overlap: int = 0  # steps that are sampled ahead of the one that is learnt from
+    restart: bool = False  # make dead workers anew, from the last checkpoint
 
     def __post_init__(self) -> None:
         for name, kind in _PARTS.items():
@@ -60,13 +71,28 @@ class RunPlan:
             check_kind(name, value, int, "a whole number")
             if value < least:
                 raise ConfigError(f"{name}={value}", f"it is at least {least}", "leave it out for the default")
-        self.devices.check_present()
+        _check_place(self)
+        _check_overlap(self)
         _check_prefetch(self.devices, self.prefetch)
 
     @property
     def settings(self) -> Settings:
         """The part that may change while the run trains."""
         return Settings(self.algo, self.sampling, self.optimizer)
+
+    def worker(self, model: Path, device: str) -> WorkerPlan:
+        """What the workers are built from. ``device``: "cpu" or "cuda"."""
+        return WorkerPlan(
+            model=model,
+            lora=self.lora,
+            optimizer=self.optimizer,
+            engine=self.engine,
+            device=device,
+            dtype="bfloat16" if device == "cuda" else "float32",
+            seed=self.seed,
+            reward=None if in_driver(self.devices, Role.REWARD) else self.reward,
+            kept=2 * self.overlap,
+        )
 
     def shown(self) -> dict[str, Any]:
         """The plan as plain values, for the first event."""
@@ -88,8 +114,40 @@ class RunPlan:
             "reward": None if self.reward is self.task.scorer else reward_name(self.reward),
             "algo": saved_algorithm(self.algo),
             "trackers": None if self.trackers is None else list(self.trackers),
+            "slots": None if self.machine is None else len(self.machine.gpus),
+            "runtime": self.runtime if isinstance(self.runtime, str) else asdict(self.runtime),
             **{name: asdict(getattr(self, name)) for name in _PARTS},
         }
+
+
+def _check_place(plan: RunPlan) -> None:
+    """Raise ConfigError where the map can't be run at all, or not by the runtime that was asked for, or not on what is here."""
+    check_runtime(plan.runtime)
+    if plan.machine is not None and not plan.machine.is_cpu:
+        found = f"{plan.machine.name} is a description of GPUs, and a run works on what is there"
+        raise ConfigError(f"Run(topology={plan.machine.name!r})", found, "leave it out, or rehearse on wb.Topology.cpu(slots=4)")
+    machine = machine_of(plan.devices, plan.machine)
+    plan.devices.check_runnable(machine)
+    if machine is None and is_here(choose(plan.runtime, plan.devices, machine)):
+        plan.devices.check_present()
+
+
+def _check_overlap(plan: RunPlan) -> None:
+    """Raise ConfigError where the next step can't be sampled while this one is learnt from."""
+    check_kind("overlap", plan.overlap, int, "0, or 1 for sampling one step ahead")
+    asked = f"Run(overlap={plan.overlap})"
+    if plan.overlap not in (0, 1):
+        raise ConfigError(asked, "a batch may be one step old, no more", "write overlap=1, or leave it out")
+    if not plan.overlap:
+        return
+    machine = machine_of(plan.devices, plan.machine)
+    actor, rollout = set(named(plan.devices, Role.ACTOR, machine)), set(named(plan.devices, Role.ROLLOUT, machine))
+    if actor & rollout:
+        found = f"actor and rollout have {', '.join(sorted(actor & rollout))} in common: they take turns there"
+        raise ConfigError(asked, found, "give the rollout devices of its own, or leave overlap out")
+    if getattr(plan.algo, "importance_cap", 0.0) is None:
+        found = f"{type(plan.algo).__name__}(importance_cap=None) does not correct for samples of an older policy"
+        raise ConfigError(asked, found, "write importance_cap=2.0, or leave overlap out")
 
 
 def _check_prefetch(devices: DeviceMap, prefetch: int) -> None:
@@ -144,6 +202,8 @@ def _plan(path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> RunP
         algo=algo,
         reward=reward,
         trackers=None if data["trackers"] is None else tuple(data["trackers"]),
+        machine=None if data["slots"] is None or given.get("devices") else Topology.cpu(data["slots"]),
+        runtime=given.get("runtime") or (data["runtime"] if isinstance(data["runtime"], str) else Ray(**data["runtime"])),
         folder=path.parent,
     )
     return replace(plan, engine=given["engine"]) if given.get("engine") else plan

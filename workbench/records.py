@@ -118,6 +118,8 @@ class Step(Record):
     tokens_trained: int = 0  # that went through the update, prompts included; completions without an advantage are left out
     rounds: int = 1  # of sampling; more where the algorithm draws until enough groups have a variance
     data_wait_seconds: float = 0.0  # the step waited for its prompts to be tokenized; near 0 unless data starves the run
+    staleness: int = 0  # versions between the adapter that sampled and the one that learnt; 1 where steps overlap
+    ahead_seconds: float = 0.0  # of sampling and scoring beside the step before; "rollout" in phase_seconds is then what was waited for it
 
     def __repr__(self) -> str:
         return f"Step({self})"

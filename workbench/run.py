@@ -22,7 +22,11 @@ from workbench.plan import RunPlan, restored
 from workbench.records import Notice
 from workbench.rewards import Reward
 from workbench.rollout.config import VLLM, Sampling
+from workbench.runtime.assemble import check_runtime, choose
+from workbench.runtime.routes import Routes
+from workbench.runtime.settings import Ray
 from workbench.tasks import Task
+from workbench.topology import Topology
 from workbench.trackers import check_trackers
 
 if TYPE_CHECKING:
@@ -37,7 +41,10 @@ class Run(Life):
 
     ``devices``: a DeviceMap, a file, a mapping, or None (the first GPU, else the CPU). ``model``: a folder, a hub name, or "tiny".
     ``reward``: any function (prompt, completion, answer) -> float, sync or async; None: the task's scorer. ``held_out``: how many
-    prompts, never trained on, are scored before and after. Nothing is loaded before the first ``train``, ``start`` or ``generate``.
+    prompts, never trained on, are scored before and after. ``topology``: ``Topology.cpu(slots=4)`` rehearses a map of GPUs on CPU slots.
+    ``runtime``: "inline" (all roles in this process), "ray" (a process per device) or ``wb.Ray(...)``; "auto": inline on one CPU, else
+    Ray. ``overlap=1`` samples the next step while this one is learnt from, where actor and rollout have devices of their own.
+    ``restart``: when a worker dies, go on from the last checkpoint with new ones. Nothing is loaded before the first ``train``, ``start`` or ``generate``.
     Raises ConfigError on values that can't work and StateError on calls that the run's state doesn't allow. A run of the same name
     that is still open in this process is closed first, so that running a cell again does no harm.
     """
@@ -59,6 +66,10 @@ class Run(Life):
         keep: int = 2,
         prefetch: int = 2,
         trackers: str | Sequence[str] | None = None,
+        topology: Topology | None = None,
+        runtime: str | Ray = "auto",
+        overlap: int = 0,
+        restart: bool = False,
         name: str = "run",
         seed: int = 0,
         folder: str | Path = "runs",
@@ -82,6 +93,10 @@ class Run(Life):
             keep=keep,
             prefetch=prefetch,
             trackers=None if trackers is None else check_trackers(trackers),
+            machine=topology,
+            runtime=check_runtime(runtime),
+            overlap=overlap,
+            restart=restart,
         )
         self._begin(plan, None)
 
@@ -98,9 +113,10 @@ class Run(Life):
             super().__init__(plan, past)
         _open[plan.name] = self
         self.knobs.belong_to(self)
-        if plan.devices.device == "cuda":
+        inline = choose(plan.runtime, plan.devices, plan.machine) == "inline"
+        if inline and plan.devices.device == "cuda":
             self._training.log.emit(Notice("all roles run in this process: the GPU's memory is fully back only when it ends"))
-        elif workbench.TORCH_CAME_FIRST:
+        elif inline and workbench.TORCH_CAME_FIRST:
             warnings.warn("torch was imported before workbench: on a busy CPU the engine may run ten times slower", stacklevel=3)
 
     @classmethod
@@ -113,6 +129,7 @@ class Run(Life):
         algo: Algorithm | None = None,
         devices: DeviceMap | str | Path | dict[str, Any] | None = None,
         engine: VLLM | None = None,
+        runtime: str | Ray | None = None,
     ) -> "Run":
         """Go on with a run whose process has ended, from its last checkpoint: ``Run.restore("runs/run").start()``.
 
@@ -123,7 +140,8 @@ class Run(Life):
         the one before, and StateError where another process has the run open.
         """
         past = find(Path(path))
-        given = {"task": task, "reward": reward, "algo": algo, "devices": devices, "engine": engine}
+        given: dict[str, Any] = {"task": task, "reward": reward, "algo": algo, "devices": devices, "engine": engine}
+        given["runtime"] = None if runtime is None else check_runtime(runtime)
         run = cls.__new__(cls)
         run._begin(restored(past.folder, given), past, Path(path))
         return run
@@ -175,6 +193,11 @@ class Run(Life):
             asked = self._training.asked(prompt, longest)
             trained, base = (self._training.talk(asked, temperature, longest, adapter) for adapter in (True, False))
         return views.comparison(asked.question, trained.text, base.text)
+
+    @property
+    def routes(self) -> Routes:
+        """What goes from which role to which, derived from the map, with the bytes of the last step once there was one."""
+        return self._training.routes
 
     @property
     def knobs(self) -> Knobs:

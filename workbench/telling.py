@@ -1,7 +1,8 @@
 """What the event stream is told of a run and its batches."""
 
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -10,8 +11,11 @@ from workbench.algos import Algorithm
 from workbench.batch import Batch, Prompt
 from workbench.errors import Stopped
 from workbench.events import EventLog
+from workbench.mapping import DeviceMap
 from workbench.plan import RunPlan
 from workbench.records import Answers, Phase, RunStarted, Samples
+from workbench.runtime.seat import Seat, numa_here
+from workbench.runtime.team import Team
 from workbench.supply import Supply
 
 DRAWN_AT_ONCE = 256  # prompts, between two looks whether to stop
@@ -74,6 +78,22 @@ def answers(number: int, batch: Batch) -> Answers:
         answers=[str(batch.prompts[r].answer) for r in rows],
         rewards=[batch.rewards[r] for r in rows],
     )
+
+
+def driver_seats(devices: DeviceMap, team: Team) -> list[Seat]:
+    """The roles that work in this process although the team has workers elsewhere: rewards on "cpu"."""
+    here = [role for role in devices.places if role not in team.home and not devices.places[role].url]
+    return [Seat(role, "local", "cpu:0", None, os.getpid(), 0, 1, "ddp", "driver", numa_here()) for role in here]
+
+
+def resolved(seats: Sequence[Seat]) -> str:
+    """One line per role: where it really is."""
+    lines = ["Device mapping resolved:"]
+    for role in dict.fromkeys(seat.role for seat in seats):
+        mine = [seat for seat in seats if seat.role == role]
+        pids = ", ".join(f"{seat.device} (pid {seat.pid})" for seat in mine)
+        lines.append(f"  {role:<9}  {mine[0].layout:<5} {pids}  [{mine[0].group}]")
+    return "\n".join(lines)
 
 
 def started(plan: RunPlan) -> RunStarted:

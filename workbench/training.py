@@ -8,24 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import checkpoint
+from workbench.ahead import Ahead
 from workbench.batch import Batch, Completion, Prompt
 from workbench.checkpoint import Checkpoints, Past, RunState
 from workbench.errors import ConfigError, StateError, Stopped
 from workbench.events import EventLog, standing
 from workbench.folder import RunFolder
+from workbench.judge import Judge, JudgeHere, JudgeThere
 from workbench.knobs import Knobs, Settings, turned_after
-from workbench.loop import Crew, Outcome, score, train_step
+from workbench.loop import Crew, Outcome, learn, sample, score
 from workbench.metrics import metrics
 from workbench.models.resolve import resolve_model
-from workbench.models.tokenizer import Tokenizer
 from workbench.plan import FILE, RunPlan
 from workbench.records import Checkpoint, HeldOut, Memory, Notice, Progress, Restored, Step, mean
-from workbench.rewards import Scorer
-from workbench.runtime.worker import Draw, Worker, WorkerPlan
+from workbench.roles import Role
+from workbench.runtime.assemble import assemble, choose
+from workbench.runtime.plans import Draw
+from workbench.runtime.pools import machine_of, split
+from workbench.runtime.routes import Routes, routes
+from workbench.runtime.team import Team
 from workbench.supply import Supply
 from workbench.tasks import Conversation, Example
 from workbench.tasks.messages import Chat, read_prompt
-from workbench.telling import StepBook, answers, samples, started, versions
+from workbench.telling import StepBook, answers, driver_seats, resolved, samples, started, versions
 from workbench.trackers import attach
 
 if TYPE_CHECKING:
@@ -41,7 +46,8 @@ class Training:
         self.plan, self.should_stop = plan, should_stop
         self.folder = RunFolder(plan.folder, plan.name)
         self.log = EventLog()
-        self.scorer = Scorer(plan.reward)
+        self.judge: Judge = JudgeHere(plan.reward)  # checked here, where it was written
+        self._ahead: Ahead | None = None
         self.knobs = Knobs(plan.settings, self.log, self._check_room)
         self.crew: Crew | None = None
         self.supply: Supply | None = None
@@ -83,7 +89,7 @@ class Training:
         self.done, self.end, self.position = state.step, state.end, state.position
         self._saved_at = state.step
         self._reward = state.reward
-        checkpoint.load_reward_state(self.plan.reward, state.reward)
+        self.judge.load_state(state.reward)
 
     # ------------------------------------------------------------ open and close
 
@@ -105,44 +111,70 @@ class Training:
         self.log.write_to(self.folder.make() / "events.jsonl")
         self._report("steps", self.done, self.end)  # so that a run that is killed before its first step knows
         self.folder.write_json(FILE, plan.saved())
-        self.folder.write_json("placement.json", plan.devices.placement)
         if self._end_trackers is None:
             self._end_trackers = attach(self.log, plan.trackers, self.folder.make(), plan.shown())
         path = resolve_model(plan.model, plan.task.name, plan.task.demonstrations, self._report_or_stop)
-        device = plan.devices.device
-        dtype = "bfloat16" if device == "cuda" else "float32"
-        worker = Worker(WorkerPlan(path, plan.lora, plan.optimizer, plan.engine, device, dtype, plan.seed), Tokenizer(path))
+        team = assemble(plan.devices, plan.machine, plan.runtime, plan.name, lambda device: plan.worker(path, device))
         try:
-            ready = worker.open(self._report_or_stop)
+            ready = team.open(self._report_or_stop, self.should_stop)
             if self._waking is not None:
                 state, tensors = self._waking
-                worker.load_state(tensors, state.optimizer_steps, state.adapter_version)
-            sync = worker.sync(self.done)
-            worker.warm_up()
+                team.load_state(tensors, state.optimizer_steps, state.adapter_version)
+            sync = team.sync(self.done)
+            team.warm_up()
         except BaseException:
-            worker.close()
+            team.close()
             raise
-        self.log.emit(ready, role="rollout", device=plan.devices.placement["rollout"][0])
+        self._settle(team)
+        self.log.emit(ready, role="rollout", device=team.devices_of(Role.ROLLOUT)[0])
         self.log.emit(sync, role="rollout", phase="sync")
-        self.supply = Supply(plan, path, worker.window)
+        self.supply = Supply(plan, path, team.window)
         self._fit_in_window()
         settings = self.knobs.settings
-        self._updates, self._waking = worker.updates, None
-        self._reward = checkpoint.reward_state(plan.reward)
-        self.crew = Crew(worker, self.scorer, settings.algo, settings.sampling, self.should_stop)
+        self._updates, self._waking = team.updates, None
+        if Role.REWARD in team.home:
+            self.judge = JudgeThere(team)
+            self.judge.load_state(self._reward)
+        self._reward = self.judge.state()
+        self.crew = Crew(team, self.judge, settings.algo, settings.sampling, self.should_stop)
+
+    def _settle(self, team: Team) -> None:
+        """Write down where every role is, as each process says itself; and who shares or waits for what."""
+        seats = [*team.seats, *driver_seats(self.plan.devices, team)]
+        self.folder.write_json("placement.json", [asdict(seat) for seat in seats])
+        self.log.emit(Notice(resolved(seats)))
+        for text in team.notices:
+            self.log.emit(Notice(text))
 
     def close(self) -> None:
-        """End the engine, free the memory, close the files. The records stay readable."""
+        """End the workers, free the memory, close the files. The records stay readable."""
         self.closed = True
         if self._end_trackers is not None:
             self._end_trackers()
+        self._disband()
+        self.judge.close()
+        self.knobs.close()
+
+    def _disband(self) -> None:
+        """End the workers, and what works ahead of them."""
+        self.rest()
         crew, self.crew = self.crew, None
         if self.supply is not None:
             self.supply.close()
         if crew is not None:
-            crew.worker.close()
-        self.scorer.close()
-        self.knobs.close()
+            crew.team.close()
+
+    def recover(self) -> None:
+        """Make the workers anew, from the last checkpoint: for a run one of whose workers died. Knobs stay as they were turned."""
+        self._disband()
+        found = Checkpoints(self.folder.make(), self.plan.keep).all()
+        self._waking = checkpoint.read(found[-1]) if found else None
+        state = self._waking[0] if self._waking else RunState(0, self.end, 0, 0, 0, {})
+        self.done, self.position, self._saved_at, self._reward = state.step, state.position, state.step, state.reward
+        self.evaluated_at = None
+        self.log.emit(Restored(self.done, found[-1].name if found else "", versions()))
+        self.knobs.resume(self.done, [])
+        self.open()
 
     # ------------------------------------------------------------ one step
 
@@ -150,36 +182,75 @@ class Training:
         """The next step. One that fails or is stopped leaves no record, uses up no prompts, and isn't counted."""
         self._catch_up()
         number, began = self.done + 1, time.monotonic()
-        settings = self.knobs.take(number)
-        self.crew = replace(self._crew, algo=settings.algo, sampling=settings.sampling)
-        rate = settings.optimizer.rate(number, self.end)
-        step = StepBook(self.log, self._supply, number, self.position, self.should_stop)
+        ahead, self._ahead = self._ahead, None
+        book = ahead.book if ahead is not None else self._book(number, self.position)
+        main = book if ahead is None else self._book(number, book.position)
         try:
-            version = self.crew.worker.version
-            outcome = train_step(number, step.draw, self.crew, rate, step.phase)
+            if ahead is not None:
+                with main.phase("rollout"):
+                    sampled = ahead.take()
+            else:
+                sampled = sample(number, main.draw, self._crew_of(number), main.phase)
+            if self.plan.overlap and number < self.end:
+                self._ahead = Ahead(self._crew_of(number + 1), self._book(number + 1, book.position))
+            rate = self.knobs.settings.optimizer.rate(number, self.end)
+            outcome = learn(number, sampled, rate, main.phase, lambda: self._rest_engines(main))
         except BaseException:
+            self.rest()
             self.knobs.give_back(number)
-            checkpoint.load_reward_state(self.plan.reward, self._reward)  # what it was asked in vain doesn't count
+            self.judge.load_state(self._reward)  # what it was asked in vain doesn't count
             raise
         if outcome.sync is not None:
             self.log.emit(outcome.sync, role="rollout", phase="sync")
-        record = outcome.record(number, rate, version, time.monotonic() - began, step.spent)
-        return self._ended(replace(record, data_wait_seconds=step.waited), outcome, step.position)
+        record = outcome.record(number, rate, time.monotonic() - began, main.spent)
+        return self._ended(replace(record, data_wait_seconds=book.waited), outcome, book.position)
+
+    def _book(self, number: int, position: int) -> StepBook:
+        return StepBook(self.log, self._supply, number, position, self.should_stop)
+
+    def _crew_of(self, number: int) -> Crew:
+        """The crew under the rules of a step that begins."""
+        settings = self.knobs.take(number)
+        self.crew = replace(self._crew, algo=settings.algo, sampling=settings.sampling)
+        return self.crew
+
+    def _rest_engines(self, book: StepBook) -> None:
+        """Wait for what is sampled ahead: that is time of the rollout which no other work hides."""
+        if self._ahead is not None:
+            with book.phase("rollout"):
+                self._ahead.wait()
+
+    def rest(self) -> None:
+        """Drop what is sampled ahead, where the run comes to rest: it is made again, from the policy of then."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.drop()
+            self.knobs.give_back(ahead.book.number)
 
     def _ended(self, record: Step, outcome: Outcome, position: int) -> Step:
         """The step is made: count it and write it down."""
-        worker = self._crew.worker
-        self.done, self.batch, self.position, self._updates = record.step, outcome.batch, position, worker.updates
-        self._reward = checkpoint.reward_state(self.plan.reward)
+        team = self._crew.team
+        self.done, self.batch, self.position, self._updates = record.step, outcome.batch, position, team.updates
+        self._reward = self.judge.state()
         self.log.emit(record)  # first: where the disk is full, this is what has to be kept for later
         self.log.emit(samples(record.step, outcome.batch))
-        self.log.emit(Memory(worker.peak_memory_gib()), device=self.plan.devices.placement["actor"][0])
+        for device, peak in team.peak_memory_gib().items():
+            self.log.emit(Memory(peak), device=device)
         self._report("steps", record.step, max(self.end, record.step), str(record))
         if self.plan.checkpoint_every and record.step % self.plan.checkpoint_every == 0:
             self.checkpoint()
         return record
 
     # ------------------------------------------------------------ beside the loop
+
+    @property
+    def routes(self) -> Routes:
+        """Of the team, or, before there is one, of the map."""
+        if self.crew is not None:
+            return self.crew.team.routes
+        machine = machine_of(self.plan.devices, self.plan.machine)
+        inline = choose(self.plan.runtime, self.plan.devices, machine) == "inline"
+        return routes(split(self.plan.devices, machine), inline=inline)
 
     @property
     def is_complete(self) -> bool:
@@ -195,11 +266,11 @@ class Training:
         longest = self.knobs.settings.sampling.max_tokens
         prompts = tuple(self._supply.prompt(e, longest) for e in self.plan.task.held_out(self.plan.held_out))
         draw = Draw(("held_out",), self.plan.task.held_out_temperature, longest, seeded=True)
-        batch = Batch(prompts, tuple(self._crew.worker.rollout([p.ids for p in prompts], 1, draw, self.should_stop)))
+        batch = Batch(prompts, tuple(self._crew.team.rollout([p.ids for p in prompts], 1, draw, self.should_stop)))
         try:
             rewards = score(batch, self._crew)
         finally:
-            checkpoint.load_reward_state(self.plan.reward, self._reward)
+            self.judge.load_state(self._reward)
         spread = mean([(r - mean(rewards)) ** 2 for r in rewards]) * len(rewards) / max(1, len(rewards) - 1)
         error = (spread / len(rewards)) ** 0.5
         self.log.emit(HeldOut(self.done, mean(rewards), error, len(rewards), draw.temperature))
@@ -220,27 +291,27 @@ class Training:
         """One completion of ``prompt``, from the trained policy or from the base."""
         self._catch_up()
         draw = Draw(("talk",), temperature, max_tokens, seeded=True, adapter=adapter)
-        return self._crew.worker.rollout([prompt.ids], 1, draw, lambda: False)[0]
+        return self._crew.team.rollout([prompt.ids], 1, draw, lambda: False)[0]
 
     def checkpoint(self, *, requested: bool = False) -> Path | None:
         """Write everything that a run goes on from. None where this moment is no such place.
 
         That is before the first step, after a policy that diverged, and after a step that was broken off between two minibatches.
         """
-        worker = self._crew.worker
-        whole = self.done > 0 and worker.updates == self._updates and worker.is_finite
+        team = self._crew.team
+        whole = self.done > 0 and team.updates == self._updates and team.is_finite
         if not whole or (self._saved_at == self.done and not requested):
             return None
         state = RunState(
             step=self.done,
             end=self.end,
             position=self.position,
-            adapter_version=worker.version,
-            optimizer_steps=worker.updates,
+            adapter_version=team.version,
+            optimizer_steps=team.updates,
             settings=self.knobs.used,
             reward=self._reward,
         )
-        written = Checkpoints(self.folder.make(), self.plan.keep).write(state, worker.state(), requested=requested)
+        written = Checkpoints(self.folder.make(), self.plan.keep).write(state, team.state(), requested=requested)
         self._saved_at = self.done
         self.log.emit(Checkpoint(self.done, str(written.path.relative_to(self.folder.make())), written.bytes, written.seconds))
         return written.path
@@ -249,9 +320,9 @@ class Training:
         """Write the adapter, unless it has diverged (then the one saved before stays), a checkpoint, and ``metrics.json``."""
         if self.folder.path is None:
             return
-        if self.crew is not None and self.done:
-            if self.crew.worker.is_finite:
-                self.folder.write("adapter", self.crew.worker.save_adapter)
+        if self.crew is not None and self.done and not self.crew.team.is_broken:
+            if self.crew.team.is_finite:
+                self.folder.write("adapter", self.crew.team.save_adapter)
             else:
                 self.log.emit(Notice("the adapter has weights that are not finite: it is not saved, the one saved before stays"))
             self.checkpoint()
@@ -290,9 +361,9 @@ class Training:
 
     def _catch_up(self) -> None:
         """Sync where a step was broken off between its update and its sync."""
-        worker = self._crew.worker
-        if not worker.in_sync:
-            self.log.emit(worker.sync(self.done), role="rollout", phase="sync")
+        team = self._crew.team
+        if not team.in_sync:
+            self.log.emit(team.sync(self.done), role="rollout", phase="sync")
 
     def _report_or_stop(self, what: str, done: float, total: float, note: str = "") -> None:
         self._report(what, done, total, note)

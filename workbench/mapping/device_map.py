@@ -188,12 +188,12 @@ class DeviceMap(BaseModel):
         return "".join(f"{role}: {flow(place)}\n" for role, place in self.to_dict().items())
 
     def check_present(self) -> None:
-        """Raise ConfigError where this version can't run the map, or where torch sees no GPU for it."""
+        """Raise ConfigError where the map wants GPUs of this machine and torch sees none."""
         check_present(self)
 
-    def check_runnable(self) -> None:
-        """Raise ConfigError where one process can't obey the map: this version runs every role in one process, on one device."""
-        check_runnable(self)
+    def check_runnable(self, machine: Topology | None = None) -> None:
+        """Raise ConfigError where the map contradicts itself, or this version can't obey it. ``machine``: CPU slots, if any."""
+        check_runnable(self, machine)
 
     def _where(self, role: Role) -> str:
         place = self.places[role]

@@ -86,3 +86,11 @@ def prove(sent: Adapter, resident: Adapter, *, version: int, previous: str = "")
         found = f"slots are not empty beyond the sent rank: {some(beyond)}"
         raise SyncError(asked, found, "an older adapter of larger rank was not cleared from the slot")
     raise SyncError(asked, *diagnose(sent, targeted))
+
+
+def check_arrived(arrived: Adapter, meant: str, version: int) -> None:
+    """Raise SyncError unless an adapter that came from another process is the one whose checksum the trainer took."""
+    found = checksum(arrived)
+    if found != meant:
+        asked = f"sync of adapter version {version} ({len(arrived)} modules, checksum {meant})"
+        raise SyncError(asked, f"what arrived has checksum {found}: it was damaged on the way", "sync again; suspect memory or network")

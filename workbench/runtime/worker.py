@@ -1,92 +1,84 @@
-"""What one process does for its roles. The loop speaks to this class alone, wherever it lives.
+"""What one process does for the roles of its pool. The same class in the driver's process and in one of Ray's.
 
-Actor, reference and rollout are here: one base in the trainer, the adapter on it, an engine with its own copy of the base
-(mode ``adapter``: a sync moves the adapter, nothing else).
+Every public method is one thing that a team asks for by name. Where several processes train one model, all of them are asked at
+once; whatever they have to agree on they agree on before any of them raises.
 """
 
 import math
 import resource
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 
 import torch
 
 from workbench.algos import Algorithm, LossSummary
-from workbench.batch import Batch, Completion
+from workbench.batch import Completion
 from workbench.errors import DivergedError
-from workbench.models.actor import Actor, ActorPlan, Experience, Update
-from workbench.models.lora import LoRA
-from workbench.models.optimizer import Optimizer
+from workbench.models.actor import Actor, ActorPlan, Update
+from workbench.models.base import Base, BasePlan
+from workbench.models.experience import Share
 from workbench.models.packing import Row
+from workbench.models.ranks import Ranks
 from workbench.models.tokenizer import Tokenizer
-from workbench.records import EngineReady, Sync
+from workbench.records import EngineReady
 from workbench.reshard.canary import Canary
-from workbench.reshard.proof import expected, prove
-from workbench.rollout.config import VLLM, Sampling
+from workbench.reshard.parcel import Parcel
+from workbench.reshard.proof import check_arrived, checksum, expected, prove
+from workbench.rewards import Scorer
+from workbench.roles import Role
 from workbench.rollout.engine import Engine, EnginePlan, Request
+from workbench.runtime.kept import Kept
+from workbench.runtime.plans import Arrival, CanaryDied, Draw, Opened, Post, Report, Stop, WorkerPlan
+from workbench.runtime.seat import seats, uuid_here
+from workbench.runtime.shortage import shortage
 
-Stop = Callable[[], bool]
-Report = Callable[[str, float, float, str], None]  # what, done, total, note
+T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class WorkerPlan:
-    """Everything a worker is built from."""
-
-    model: Path
-    lora: LoRA
-    optimizer: Optimizer
-    engine: VLLM
-    device: str  # "cpu" or "cuda"
-    dtype: str  # "float32" or "bfloat16"
-    seed: int
-
-
-@dataclass(frozen=True)
-class Draw:
-    """How completions are drawn. ``key`` is their place in the run ("step", 3): it seeds each of them apart."""
-
-    key: tuple[object, ...]
-    temperature: float
-    max_tokens: int
-    seeded: bool | None = None  # None: on a CPU
-    adapter: bool = True  # False: the base
-
-
-@dataclass(frozen=True)
-class Signal:
-    """What a batch teaches, row by row: one value per response token, on the CPU."""
-
-    advantages: Sequence[torch.Tensor]  # (length,) each
-    ref_logp: Sequence[torch.Tensor] | None = None  # (length,) each, where the algorithm needs the reference
+DATED = 16  # rows of a rank that the canary looks at where the policy that sampled them is not the one in training
 
 
 class Worker:
-    """Actor, reference and rollout in one process. ``open`` before use, ``close`` to give the memory back."""
+    """One process of a pool. ``open`` before use, ``close`` to give the memory back."""
 
-    def __init__(self, plan: WorkerPlan, tokenizer: Tokenizer) -> None:
-        self.plan, self.tokenizer = plan, tokenizer
+    def __init__(self, plan: WorkerPlan, post: Post) -> None:
+        self.plan, self.post = plan, post
+        self.stop: Stop = lambda: False  # set by whoever runs the worker
         self.canary = Canary.for_dtype(plan.dtype)
+        self.ranks = Ranks.alone()
         self.actor: Actor | None = None
+        self.base: Base | None = None  # of a reference that has no actor beside it
         self.engine: Engine | None = None
-        self._version = 0  # of the adapter that was proved to be in the engine
-        self._synced = -1  # the actor's updates at that sync
-        self._checksum = ""
+        self.scorer: Scorer | None = None
+        self._checksum = ""  # of the adapter that was proved last
+        self._kept = Kept(plan.kept)
 
-    def open(self, report: Report) -> EngineReady:
+    def open(self, report: Report) -> Opened:
         """Load the base and start the engine. ``sync`` and ``warm_up`` come next."""
-        plan = self.plan
-        began = time.monotonic()
-        report("model", 0, 1, f"loading {plan.model.name}")
-        self.actor = Actor(ActorPlan(plan.model, plan.lora, plan.optimizer, plan.device, plan.dtype, plan.seed))
-        report("model", 1, 1, "")
-        report("engine", 0, 1, "starting vLLM")
-        self.engine = Engine(EnginePlan(plan.model, self.tokenizer.raw, plan.lora.rank, plan.device, plan.dtype, plan.seed, plan.engine))
-        report("engine", 1, 1, "")
-        return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
+        roles, ready = self.post.pool.roles, None
+        if self._trains and self.post.pool.size > 1:
+            self.ranks = Ranks.of_world(role="actor", tp=self.post.pool.fan(Role.ACTOR).width, timeouts=self.plan.timeouts)
+        if self._trains:
+            report("model", 0, 1, f"loading {self.plan.model.name}")
+            self._load()
+            report("model", 1, 1, "")
+        if Role.ROLLOUT in roles:
+            report("engine", 0, 1, "starting vLLM")
+            ready = self._start_engine()
+            report("engine", 1, 1, "")
+        if Role.REWARD in roles and self.plan.reward is not None:
+            self.scorer = Scorer(self.plan.reward)
+        return Opened(seats(self.post.pool, self.post.rank, self.plan.device), ready)
+
+    def attend(self, method: str, args: Sequence[Any]) -> Any:
+        """``method(*args)``. Raises MemoryShortError where memory does not suffice, saying whose, and what would help."""
+        try:
+            return getattr(self, method)(*args)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise shortage(error, method, self.post.pool, self.post.rank, uuid_here(self.plan.device)) from error
 
     def warm_up(self) -> None:
         """Sample a few tokens: an engine's first ones are slow."""
@@ -94,22 +86,23 @@ class Worker:
 
     def close(self) -> None:
         """End the engine, drop the model."""
-        engine, self.engine, self.actor = self.engine, None, None
+        engine, self.engine, self.actor, self.base = self.engine, None, None, None
+        if self.scorer is not None:
+            self.scorer.close()
         if engine is not None:
             engine.close()
 
     # ------------------------------------------------------------ phases
 
-    def rollout(self, prompts: Sequence[tuple[int, ...]], group_size: int, draw: Draw, stop: Stop) -> list[Completion]:
-        """``group_size`` completions of every prompt, grouped."""
+    def rollout(self, prompts: Sequence[tuple[int, ...]], first: int, group_size: int, draw: Draw) -> list[Completion]:
+        """``group_size`` completions of every prompt, grouped. ``first``: the place of the first one among all prompts of the step."""
         seeded = self.plan.device == "cpu" if draw.seeded is None else draw.seeded
-        requests = [
-            Request(prompt, self._seed(*draw.key, p, g) if seeded else None) for p, prompt in enumerate(prompts) for g in range(group_size)
-        ]
+        places = [(p, g) for p in range(len(prompts)) for g in range(group_size)]
+        requests = [Request(prompts[p], self._seed(*draw.key, first + p, g) if seeded else None) for p, g in places]
         if seeded:
             self._engine.forget_prefixes()  # numbers must not hang on what happens to be cached, or a restored run would differ
         completions = self._engine.generate(
-            requests, temperature=draw.temperature, max_tokens=draw.max_tokens, adapter=draw.adapter, should_stop=stop
+            requests, temperature=draw.temperature, max_tokens=draw.max_tokens, adapter=draw.adapter, should_stop=self.stop
         )
         if not math.isfinite(sum(map(sum, (c.logp for c in completions)))):
             self._engine.wipe()
@@ -117,82 +110,99 @@ class Worker:
             raise DivergedError("rollout", "the engine's log-probabilities are not finite: the policy has diverged", fix)
         return completions
 
-    def reference(self, batch: Batch, temperature: float, stop: Stop) -> list[torch.Tensor]:
-        """Log-probabilities of every response under the base: the actor with its adapter off."""
-        return self._actor.score(rows_of(batch), temperature, adapter=False, should_stop=stop)
+    def reference(self, rows: Sequence[Row], temperature: float) -> list[torch.Tensor]:
+        """Log-probabilities of every response under the base: one (length,) tensor a row, on the CPU."""
+        if self.actor is not None:
+            scored = self.actor.score(rows, temperature, adapter=False, should_stop=self.stop)
+        else:
+            scored = self._base.score(rows, temperature, should_stop=self.stop)
+        return [logp.cpu() for logp in scored]
 
-    def update(self, batch: Batch, signal: Signal, algo: Algorithm, rate: float, sampling: Sampling, stop: Stop) -> Update:
-        """Learn from ``batch``; the canary sees engine and trainer side by side before anything is applied."""
-        data = Experience(
-            rows=rows_of(batch),
-            engine_logp=[c.logp for c in batch.completions],
-            advantages=signal.advantages,
-            ref_logp=signal.ref_logp,
-            temperature=sampling.temperature,
-            max_tokens=sampling.max_tokens,
-        )
+    def update(self, data: Share, algo: Algorithm, rate: float, version: int | None = None) -> Update:
+        """Learn from this rank's share; the canary sees engine and trainer side by side before anything is applied.
+
+        ``version``: of the adapter that sampled; None: the one in training.
+        """
+        dated = version is not None and version != self._kept.version
+        if dated and version is not None:
+            self._check_dated(data, version)
 
         def check(summary: LossSummary) -> None:
-            if summary.tokens and not self.canary.holds(summary.logprob_diff_max, summary.logprob_diff_mean):
-                cause = self._cause(batch, sampling)
-                raise self.canary.failed(summary.logprob_diff_max, summary.logprob_diff_mean, cause)
+            near = self.canary.holds(summary.logprob_diff_max, summary.logprob_diff_mean)
+            if summary.tokens and not dated and not near:
+                raise CanaryDied(summary.logprob_diff_max, summary.logprob_diff_mean)
 
-        return self._actor.update(data, algo, rate, check=check, should_stop=stop)
+        return self._actor.update(data, algo, rate, check=check, should_stop=self.stop)
 
-    def sync(self, step: int) -> Sync:
-        """The adapter from the trainer's memory into the engine's, and the exact proof that it arrived."""
-        actor, engine = self._actor, self._engine
-        began = time.monotonic()
-        tensors = actor.adapter()
-        updates, version = actor.updates, engine.version + 1
-        engine.push(tensors, actor.adapter_config(), version)
+    def score(self, rows: Sequence[tuple[Any, str, Any]], prompt_indices: Sequence[int]) -> list[float]:
+        """The reward of every (prompt, completion, answer)."""
+        return self._scorer.score(rows, should_stop=self.stop, prompt_indices=prompt_indices)
+
+    # ------------------------------------------------------------ the adapter's way into the engine
+
+    def sync(self, version: int) -> Arrival:
+        """The adapter from the trainer's memory into the engine's in the same process, and the exact proof that it arrived."""
+        return self._install(self._adapter(version), self._actor.adapter_config(), version)
+
+    def export(self, version: int) -> Parcel | None:
+        """The adapter for engines elsewhere, from rank 0; the other ranks of a sharded actor take part in gathering it."""
+        tensors = self._adapter(version)
+        if self.post.rank:
+            return None
+        sent = expected(tensors, self.plan.lora.scaling, getattr(torch, self.plan.dtype))
+        return Parcel.of(tensors, self._actor.adapter_config(), checksum(sent))
+
+    def receive(self, version: int, parcel: Parcel) -> Arrival:
+        """An adapter that another process sent, into the engine, and the exact proof against what the trainer meant."""
+        return self._install(parcel.tensors(torch.device(self.plan.device)), parcel.config, version, parcel.checksum)
+
+    def _adapter(self, version: int) -> dict[str, torch.Tensor]:
+        self._kept.keep(version, self._trained)
+        return self._actor.adapter()
+
+    def _install(self, tensors: dict[str, torch.Tensor], config: dict[str, Any], version: int, meant: str = "") -> Arrival:
+        engine, began = self._engine, time.monotonic()
+        engine.push(tensors, config, version)
         pushed = time.monotonic()
         sent = expected(tensors, self.plan.lora.scaling, engine.adapter_dtype)
-        self._checksum = prove(sent, engine.resident(), version=version, previous=self._checksum)
-        self._version, self._synced = version, updates
-        done = time.monotonic()
+        if meant:
+            check_arrived(sent, meant, version)
+        self._checksum = prove(engine.expected(sent), engine.resident(), version=version, previous=self._checksum)
         size = sum(t.numel() * t.element_size() for t in tensors.values())
-        return Sync(step, version, "adapter", size, pushed - began, done - pushed, self._checksum)
+        return Arrival(size, pushed - began, time.monotonic() - pushed, meant or self._checksum)
 
-    def load_state(self, tensors: dict[str, torch.Tensor], updates: int, version: int) -> None:
-        """Go on from a checkpoint; the ``sync`` that follows gives the engine the adapter as ``version``, as it was called then."""
+    # ------------------------------------------------------------ state
+
+    def load_state(self, tensors: dict[str, torch.Tensor], updates: int) -> None:
+        """Go on from a checkpoint; a sync has to follow."""
         self._actor.load_trainer_state(tensors, updates)
-        self._engine.version = version - 1
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What ``load_state`` goes on from: copies on the CPU."""
-        return self._actor.trainer_state()
+        """What ``load_state`` goes on from: copies on the CPU, from rank 0."""
+        state = self._actor.trainer_state()
+        return {} if self.post.rank else state
 
-    @property
     def updates(self) -> int:
         """Optimizer steps made so far."""
         return self._actor.updates
 
-    @property
-    def version(self) -> int:
-        """The adapter version that the engine samples from."""
-        return self._engine.version
-
-    @property
-    def window(self) -> int:
-        """Tokens of prompt and completion that the engine holds."""
-        return self._engine.window
-
-    @property
-    def in_sync(self) -> bool:
-        """Whether the engine holds the adapter as it is in the trainer, proved."""
-        return self._engine.version == self._version and self._actor.updates == self._synced
-
-    # ------------------------------------------------------------ beside the loop
-
-    @property
     def is_finite(self) -> bool:
         """Whether the adapter is worth saving: no weight is NaN or infinite."""
         return self._actor.is_finite()
 
-    def save_adapter(self, path: Path) -> None:
-        """Write the adapter in peft's format."""
-        self._actor.save(path)
+    def adapter_files(self) -> dict[str, bytes]:
+        """The adapter in peft's format, file by file, from rank 0: the run's folder is the driver's, maybe on another machine."""
+        with TemporaryDirectory() as folder:
+            self._actor.save(Path(folder))
+            return {} if self.post.rank else {file.name: file.read_bytes() for file in Path(folder).iterdir() if file.is_file()}
+
+    def reward_state(self) -> Any:
+        """What the reward's ``state_dict()`` gives; None of a reward without memory."""
+        return getattr(self._scorer.fn, "state_dict", lambda: None)()
+
+    def load_reward_state(self, state: Any) -> None:
+        """Give the reward its memory back."""
+        getattr(self._scorer.fn, "load_state_dict", lambda state: None)(state)
 
     def peak_memory_gib(self) -> float:
         """The most that was held so far: of the GPU by torch's allocator (trainer and engine), else of this process."""
@@ -200,58 +210,77 @@ class Worker:
             return torch.cuda.max_memory_reserved() / 2**30
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
+    # ------------------------------------------------------------ a second look, for a canary that died
+
+    def score_alone(self, rows: Sequence[Row], temperature: float) -> list[list[float]]:
+        """The trainer's log-probabilities of each row, in a pass of its own."""
+        return [self._actor.score([row], temperature)[0].tolist() for row in rows]
+
+    def score_afresh(self, ids: Sequence[int], prompt_tokens: int) -> list[float]:
+        """The engine's log-probabilities of ``ids[prompt_tokens:]`` at temperature 1, without cached prefixes."""
+        self._engine.forget_prefixes()
+        return self._engine.score(ids, prompt_tokens)
+
     # ------------------------------------------------------------ inside
 
     @property
+    def _trains(self) -> bool:
+        return Role.ACTOR in self.post.pool.roles or Role.REFERENCE in self.post.pool.roles
+
+    def _load(self) -> None:
+        plan, pool = self.plan, self.post.pool
+        if Role.ACTOR in pool.roles:
+            lies = {"layout": pool.layout, "sharding": pool.sharding, "compression": plan.compression}
+            self.actor = Actor(ActorPlan(plan.model, plan.lora, plan.optimizer, plan.device, plan.dtype, plan.seed, **lies), self.ranks)
+        else:
+            self.base = Base(BasePlan(plan.model, plan.device, plan.dtype, pool.layout, pool.sharding), self.ranks)
+
+    def _start_engine(self) -> EngineReady:
+        plan, began = self.plan, time.monotonic()
+        raw, tp = Tokenizer(plan.model).raw, self.post.pool.engine_tp
+        self.engine = Engine(EnginePlan(plan.model, raw, plan.lora.rank, plan.device, plan.dtype, plan.seed, plan.engine, tp=tp))
+        return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
+
+    def _check_dated(self, data: Share, version: int) -> None:
+        """The canary for rows of an older adapter: the trainer goes back to it for a few of them."""
+        rows = list(range(min(DATED, len(data.rows))))
+        with self._kept.again(version, self._trained):
+            scored = self._actor.score([data.rows[r] for r in rows], data.temperature, should_stop=self.stop)
+        apart = [(logp.cpu() - torch.tensor(data.engine_logp[r])).abs() for r, logp in zip(rows, scored, strict=True)]
+        mine = torch.cat(apart) if apart else torch.zeros(1)
+        sums = self.ranks.agree((float(mine.max()), float(mine.sum()), mine.numel()))
+        largest, mean = max(s[0] for s in sums), sum(s[1] for s in sums) / sum(s[2] for s in sums)
+        if not self.canary.holds(largest, mean):
+            raise CanaryDied(largest, mean)
+
+    @property
+    def _trained(self) -> list[torch.Tensor]:
+        return list(self._actor.learner.named.values())
+
+    @property
     def _actor(self) -> Actor:
-        if self.actor is None:
-            raise RuntimeError("the worker is not open")
-        return self.actor
+        return _there(self.actor)
+
+    @property
+    def _base(self) -> Base:
+        return _there(self.base)
 
     @property
     def _engine(self) -> Engine:
-        if self.engine is None:
-            raise RuntimeError("the worker is not open")
-        return self.engine
+        return _there(self.engine)
+
+    @property
+    def _scorer(self) -> Scorer:
+        return _there(self.scorer)
 
     def _seed(self, *key: object) -> int:
         """A seed of 63 bits from the run's and ``key``: the same for the same place in the run, whatever came before."""
         digest = blake2b(repr((self.plan.seed, *key)).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
 
-    def _cause(self, batch: Batch, sampling: Sampling) -> str:
-        """A closer look at a dead canary: the worst completion, scored again by both sides at temperature 1 without cached prefixes."""
-        if not self.in_sync:
-            count = self._actor.updates - self._synced
-            return (
-                f"not looked for, since the trainer is ahead: it made {count} updates since the engine got its adapter. Is a sync missing?"
-            )
-        apart = [self._apart(batch, r, sampling.temperature) for r in range(len(batch.completions))]
-        row = max(range(len(apart)), key=apart.__getitem__)
-        explained = apart[row] / 4  # what is this much closer in a second look is the cause; noise alone is not
-        if self.canary.holds(apart[row], sum(apart) / len(apart)):
-            return "the trainer itself: its plain layers agree with the engine, the compiled ones that it trains with do not"
-        prompt, completion = batch.prompt_of(row).ids, batch.completions[row]
-        trainer = self._actor.score([Row(prompt, completion.ids)], 1.0)[0].tolist()
-        if sampling.temperature != 1 and _largest(completion.logp, trainer) <= explained:
-            return f"another temperature: the engine's numbers are those of temperature 1, not {sampling.temperature:g}"
-        self._engine.forget_prefixes()
-        ids = (*prompt, *completion.ids)[: self.window - 1]  # scoring needs room for one token more
-        engine = self._engine.score(ids, len(prompt))
-        if _largest(engine, trainer[: len(engine)]) <= explained:
-            return "a stale prefix cache: scored again without cached prefixes, engine and trainer agree"
-        return "neither the prefix cache nor the temperature: the engine computes something else than the trainer"
 
-    def _apart(self, batch: Batch, row: int, temperature: float) -> float:
-        completion = batch.completions[row]
-        return _largest(completion.logp, self._actor.score([Row(batch.prompt_of(row).ids, completion.ids)], temperature)[0].tolist())
-
-
-def _largest(one: Sequence[float], other: Sequence[float]) -> float:
-    """The largest difference, NaN where there is one."""
-    return float((torch.tensor(one) - torch.tensor(other)).abs().max())
-
-
-def rows_of(batch: Batch) -> list[Row]:
-    """The batch as token ids, one row per completion."""
-    return [Row(batch.prompt_of(r).ids, c.ids) for r, c in enumerate(batch.completions)]
+def _there(part: T | None) -> T:
+    """A part of the worker that its roles need."""
+    if part is None:
+        raise RuntimeError("the worker is not open")
+    return part

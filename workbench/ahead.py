@@ -1,0 +1,52 @@
+"""The next step's experience, sampled and scored by a thread while this step is learnt from."""
+
+import threading
+import time
+from dataclasses import replace
+
+from workbench.errors import Stopped
+from workbench.loop import Crew, Sampled, sample
+from workbench.telling import StepBook
+
+
+class Ahead:
+    """One step's sampling under way. ``book`` draws its prompts and times its phases."""
+
+    def __init__(self, crew: Crew, book: StepBook) -> None:
+        self.crew, self.book = crew, book
+        self._dropped = threading.Event()
+        self._sampled: Sampled | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._work, name=f"workbench-step-{book.number}", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        began = time.monotonic()
+        crew = replace(self.crew, should_stop=lambda: self._dropped.is_set() or self.crew.should_stop())
+        try:
+            sampled = sample(self.book.number, self.book.draw, crew, self.book.phase)
+            self._sampled = replace(sampled, crew=self.crew, ahead_seconds=time.monotonic() - began)
+        except BaseException as error:
+            self._error = error
+
+    def wait(self) -> None:
+        """Return once it is sampled, or has failed: the engines are at rest."""
+        self._thread.join()
+
+    def take(self) -> Sampled:
+        """The step's experience, waited for. Raises what went wrong."""
+        self.wait()
+        if self._error is not None:
+            raise self._error
+        if self._sampled is None:
+            raise Stopped("rollout")
+        return self._sampled
+
+    def drop(self) -> None:
+        """End it; its prompts were not used."""
+        self._dropped.set()
+        self.wait()
+
+
+def nothing_ahead() -> None:
+    """Engines that sample only in their own phase are at rest in every other."""

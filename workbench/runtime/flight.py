@@ -1,0 +1,122 @@
+"""Calls of Ray actors that are under way together: their answers, the first thing that goes wrong, and a stop."""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.errors import WorkerError
+from workbench.runtime.calls import Answer, Call, Held
+from workbench.runtime.host import pickled
+from workbench.runtime.pools import Pool
+
+POLL_SECONDS = 0.05  # between two looks whether to stop
+
+
+@dataclass(frozen=True)
+class Member:
+    """One worker's process, seen from the driver."""
+
+    pool: Pool
+    rank: int
+    handle: Any
+    life: Any  # a call that returns only when the process leaves, and fails when it dies
+    pid: int
+    node: str
+
+    def __str__(self) -> str:
+        return f"{'+'.join(self.pool.roles)}, rank {self.rank} of {self.pool.size}, on {self.pool.devices[self.rank]}, pid {self.pid}"
+
+
+def value_of(ref: Any, member: Member | None, method: str, logs: str) -> Any:
+    """What ``ref`` gives. What a worker raised is raised as it was; a process that died is a WorkerError."""
+    import ray
+    from ray.exceptions import RayActorError, RayTaskError, WorkerCrashedError
+
+    try:
+        return ray.get(ref)
+    except RayTaskError as error:
+        raise error.cause from error
+    except (RayActorError, WorkerCrashedError) as error:
+        raise _death(member, method, logs, error) from error
+
+
+def _death(member: Member | None, method: str, logs: str, error: Exception) -> WorkerError:
+    doing = f"{method.replace('_', ' ')}: " if method else ""
+    who = f"{doing}worker {member}" if member is not None else "start a worker"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    found = next((line for line in lines if "exit detail" in line or "died" in line.lower()), lines[0] if lines else "no word of why")
+    fix = f"Run.restore(path) goes on from the last checkpoint, Run(restart=True) does so by itself; what it wrote is in {logs}"
+    return WorkerError(who, f"its process died ({found})", fix)
+
+
+class Flight:
+    """Calls that are under way together."""
+
+    def __init__(self, number: int, calls: Sequence[Call], everyone: Mapping[tuple[Pool, int], Member], logs: str) -> None:
+        self.number, self.calls, self.logs = number, calls, logs
+        self.lives = {member.life: member for member in everyone.values()}
+        self.members = [everyone[call.pool, call.rank] for call in calls]
+        self.args = self._packed()
+        self.refs = [self._send(*pair) for pair in zip(calls, self.members, self.args, strict=True)]  # (size, answer) each
+        self.left = {size: place for place, (size, _) in enumerate(self.refs)}
+        self.sizes: dict[int, int] = {}  # place -> bytes
+        self._interrupted = False
+
+    @property
+    def waits(self) -> bool:
+        """Whether an answer is still to come."""
+        return bool(self.left)
+
+    def look(self) -> None:
+        """Wait a moment for answers. Raises the first error, and a death among all of the run's workers."""
+        import ray
+
+        ready, _ = ray.wait([*self.left, *self.lives], num_returns=1, timeout=POLL_SECONDS, fetch_local=False)
+        for ref in ready:
+            if ref in self.lives:
+                self._value(ref, self.lives[ref], self.calls[0].method)
+            elif ref in self.left:
+                place = self.left.pop(ref)
+                self.sizes[place] = self._value(ref, self.members[place], self.calls[place].method)
+
+    def _value(self, ref: Any, member: Member, method: str) -> Any:
+        return value_of(ref, member, method, self.logs)
+
+    def interrupt(self) -> None:
+        """Let every call that is still under way raise Stopped as soon as it looks. Once is enough."""
+        if not self._interrupted:
+            self._interrupted = True
+            for member in {self.members[place] for place in self.left.values()}:
+                with suppress(Exception):
+                    member.handle.interrupt.options(concurrency_group="control").remote(self.number)
+
+    def comes_back(self, seconds: float) -> bool:
+        """Whether all calls end within ``seconds``, well or not."""
+        import ray
+
+        left = list(self.left)
+        return not left or len(ray.wait(left, num_returns=len(left), timeout=seconds, fetch_local=False)[0]) == len(left)
+
+    def answers(self) -> list[Answer]:
+        """All of them, in order."""
+        return [self._answer(place, call) for place, call in enumerate(self.calls)]
+
+    def _answer(self, place: int, call: Call) -> Answer:
+        size, carried = self.sizes[place], call.carry.ref[1] if call.carry else 0
+        there = len(self.args[place]) + carried
+        if call.hold:
+            return Answer(Held((self.refs[place][1], size)), there, 0)
+        return Answer(pickle.loads(self._value(self.refs[place][1], self.members[place], call.method)), there, size)
+
+    def _packed(self) -> list[bytes]:
+        """The arguments of each call; those of one copy's ranks are pickled once."""
+        made = {id(call.args): call.args for call in self.calls}
+        blobs = {key: pickled(args) for key, args in made.items()}
+        return [blobs[id(call.args)] for call in self.calls]
+
+    def _send(self, call: Call, member: Member, args: bytes) -> tuple[Any, Any]:
+        carried = call.carry.ref[0] if call.carry else None
+        sent = member.handle.call.options(num_returns=2).remote(self.number, call.method, args, carried)
+        return sent[0], sent[1]

@@ -1,0 +1,105 @@
+"""The process around a worker on Ray: one call at a time, while two more threads answer whether it lives and let it be stopped.
+
+Nothing here imports torch before the process sits where it should: near its GPU, and seeing no other.
+"""
+
+import os
+import pickle
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+from workbench.runtime.seat import sit_near
+
+if TYPE_CHECKING:
+    from workbench.runtime.worker import Worker
+
+Progress = tuple[str, float, float, str]  # what, done, total, note
+
+
+class Host:
+    """A Ray actor. ``plan`` and ``post`` are pickled: reading them imports torch. Answers are pickled too, so that their size is known."""
+
+    def __init__(self, plan: bytes, post: bytes, cpus: str | None) -> None:
+        sit_near(cpus)
+        self._plan, self._post = plan, post
+        self._worker: Worker | None = None
+        self._interrupted: set[int] = set()
+        self._current = -1
+        self._progress: Progress | None = None
+        self._over = threading.Event()
+
+    # ------------------------------------------------------------ one at a time
+
+    def address(self) -> tuple[str, int]:
+        """Where the ranks of this pool can meet: this machine, and a port that is free."""
+        import ray
+
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            return ray.util.get_node_ip_address(), int(probe.getsockname()[1])
+
+    def join(self, address: tuple[str, int] | None) -> None:
+        """Become a rank of the pool's world, whose ranks meet at ``address``; None: of no world."""
+        plan, post = pickle.loads(self._plan), pickle.loads(self._post)
+        if address is not None:
+            from workbench.runtime.world import join_world
+
+            join_world(post.rank, post.pool.size, address, plan.device)
+        from workbench.runtime.worker import Worker
+
+        self._worker = Worker(plan, post)
+
+    def call(self, number: int, method: str, args: bytes, carried: bytes | None = None) -> tuple[int, bytes]:
+        """``method(*args)`` of the worker: the answer's size, and the answer, as two results."""
+        worker = self._worker
+        if worker is None:
+            raise RuntimeError("the worker has not joined its world yet")
+        self._current = number
+        worker.stop = lambda: number in self._interrupted
+        values = pickle.loads(args)
+        if method == "open":
+            values = (self._tell,)
+        if carried is not None:
+            values = (*values, pickle.loads(carried))
+        try:
+            answer = pickle.dumps(worker.attend(method, values), protocol=5)
+        finally:
+            self._interrupted.discard(number)
+        return len(answer), answer
+
+    def leave(self) -> None:
+        """End engine and models in an orderly way; the process itself is ended from outside."""
+        worker, self._worker = self._worker, None
+        self._over.set()
+        if worker is not None:
+            worker.close()
+
+    # ------------------------------------------------------------ at any time
+
+    def interrupt(self, number: int) -> None:
+        """Let the call of that number raise Stopped as soon as it looks."""
+        self._interrupted.add(number)
+
+    def progress(self) -> Progress | None:
+        """What the worker reported last."""
+        return self._progress
+
+    def pid(self) -> int:
+        """Of this process."""
+        return os.getpid()
+
+    def live(self) -> None:
+        """Returns when the host is told to leave; fails when its process dies, which is how the driver learns of it."""
+        self._over.wait()
+
+    def _tell(self, what: str, done: float, total: float, note: str) -> None:
+        self._progress = (what, done, total, note)
+
+
+def pickled(value: Any) -> bytes:
+    """``value`` as bytes, functions of a notebook included."""
+    from ray import cloudpickle
+
+    blob: bytes = cloudpickle.dumps(value, protocol=5)
+    return blob

@@ -1,0 +1,32 @@
+"""Every role in the driver's process: for CPUs, tests and a debugger."""
+
+from collections.abc import Sequence
+
+from workbench.runtime.calls import Answer, Call
+from workbench.runtime.plans import Post, Report, Stop, WorkerPlan
+from workbench.runtime.pools import Pool
+from workbench.runtime.worker import Worker
+
+
+class Inline:
+    """One worker here. Nothing moves: what is held is the object itself."""
+
+    inline = True
+    broken = False
+
+    def __init__(self, plan: WorkerPlan, pool: Pool) -> None:
+        self.worker = Worker(plan, Post(pool))
+
+    def open(self, report: Report, stop: Stop) -> list[Answer]:
+        """Open the worker in the caller's thread. ``report`` raises Stopped by itself."""
+        self.worker.stop = stop
+        return [Answer(self.worker.open(report))]
+
+    def run(self, calls: Sequence[Call], stop: Stop) -> list[Answer]:
+        """One after the other, in the caller's thread."""
+        self.worker.stop = stop
+        return [Answer(self.worker.attend(call.method, (*call.args, *([call.carry.ref] if call.carry else [])))) for call in calls]
+
+    def close(self) -> None:
+        """End the engine, drop the models."""
+        self.worker.close()

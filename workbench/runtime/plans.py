@@ -1,0 +1,89 @@
+"""What crosses between driver and workers, as frozen dataclasses: how a worker is built, and what it is asked."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.models.lora import LoRA
+from workbench.models.optimizer import Optimizer
+from workbench.records import EngineReady
+from workbench.rollout.config import VLLM
+from workbench.runtime.pools import Pool
+from workbench.runtime.seat import Seat
+
+Stop = Callable[[], bool]
+Report = Callable[[str, float, float, str], None]  # what, done, total, note
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """Everything that the workers of a run are built from, whatever their roles."""
+
+    model: Path
+    lora: LoRA
+    optimizer: Optimizer
+    engine: VLLM
+    device: str  # "cpu" or "cuda"
+    dtype: str  # "float32" or "bfloat16"
+    seed: int
+    reward: Callable[..., Any] | None = None  # for workers of the reward role
+    compression: str | None = None  # of gradients
+    kept: int = 0  # versions of the adapter that the trainer keeps, for batches that are not of the newest
+    timeouts: Mapping[str, float] = field(default_factory=dict)  # purpose of a group -> seconds
+
+
+@dataclass(frozen=True)
+class Post:
+    """Which worker of a plan this is: its pool, and its place in the pool's world."""
+
+    pool: Pool
+    rank: int = 0
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A worker is ready. ``engine``: None where it has none."""
+
+    seats: tuple[Seat, ...]
+    engine: EngineReady | None
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How completions are drawn. ``key`` is their place in the run ("step", 3): it seeds each of them apart."""
+
+    key: tuple[object, ...]
+    temperature: float
+    max_tokens: int
+    seeded: bool | None = None  # None: on a CPU
+    adapter: bool = True  # False: the base
+
+
+@dataclass(frozen=True)
+class Signal:
+    """What a batch teaches, row by row: one value per response token, on the CPU. ``version``: of the adapter that sampled it."""
+
+    advantages: Sequence[torch.Tensor]  # (length,) each
+    ref_logp: Sequence[torch.Tensor] | None = None  # (length,) each, where the algorithm needs the reference
+    version: int | None = None  # None: the one that the engine has now
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An adapter is in an engine, proved."""
+
+    bytes: int
+    seconds: float  # the push itself
+    proof_seconds: float
+    checksum: str
+
+
+class CanaryDied(Exception):  # noqa: N818 - a signal between worker and team, which tells the user with its cause
+    """Engine and trainer disagree on the sampled tokens. Raised on all ranks alike, before anything was applied."""
+
+    def __init__(self, max_diff: float, mean_diff: float) -> None:
+        super().__init__(max_diff, mean_diff)
+        self.max_diff, self.mean_diff = max_diff, mean_diff

@@ -1,0 +1,203 @@
+"""Pools of Ray actors: one process per device, reserved, pinned, watched, and ended.
+
+The driver never touches CUDA: what a process may see is in its environment before it starts.
+"""
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import CollectiveError, Stopped, WorkerError
+from workbench.runtime.calls import Answer, Call
+from workbench.runtime.flight import POLL_SECONDS, Flight, Member, value_of
+from workbench.runtime.host import Host, pickled
+from workbench.runtime.plans import Post, Report, Stop, WorkerPlan
+from workbench.runtime.pools import Pool
+
+if TYPE_CHECKING:
+    from workbench.runtime.ground import Ground
+
+GRACE_SECONDS = 10.0  # for the other ranks to come back once one has failed
+LEAVE_SECONDS = 15.0  # for engines to end in an orderly way
+PASSED_ON = ("VLLM_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "TORCH", "NCCL_", "GLOO_", "WORKBENCH_", "XDG_CACHE_HOME", "PYTHONPATH")
+
+
+class RayRuntime:
+    """The workers of one run on Ray. ``ground``: where they stand: a cluster, with devices reserved on it."""
+
+    inline = False
+
+    def __init__(self, plan: WorkerPlan, pools: Sequence[Pool], ground: "Ground") -> None:
+        self.plan, self.pools, self.ground = plan, tuple(pools), ground
+        self.broken = False
+        self.members: dict[tuple[Pool, int], Member] = {}
+        self._numbers = itertools.count()
+        self._told: dict[Member, Any] = {}
+        self._closed = False
+
+    # ------------------------------------------------------------ opening
+
+    def open(self, report: Report, stop: Stop) -> list[Answer]:
+        """Reserve, start the processes, let pools join their worlds, load. A stop meanwhile ends them all."""
+        try:
+            self.ground.reserve(self.pools)
+            report("workers", 0, self._count, "starting processes")
+            self._start(stop)
+            report("workers", self._count, self._count, "")
+            self._join(stop)
+            calls = [Call(pool, rank, "open") for pool in self.pools for rank in range(pool.size)]
+            return self._wait_for(calls, stop, lambda: self._pass_on(report))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _count(self) -> int:
+        return sum(pool.size for pool in self.pools)
+
+    def _start(self, stop: Stop) -> None:
+        """The processes, all at once; each seen alive before any is asked for more."""
+        import ray
+
+        actor = ray.remote(concurrency_groups={"life": 1, "control": 1})(Host)
+        plan = pickled(self.plan)
+        started = {(pool, rank): self._process(actor, plan, pool, rank) for pool in self.pools for rank in range(pool.size)}
+        pids = {place: handle.pid.options(concurrency_group="control").remote() for place, handle in started.items()}
+        try:
+            found = dict(zip(pids, self._gather(list(pids.values()), stop, self.ground.settings.start_timeout), strict=True))
+        except BaseException:
+            for handle in started.values():
+                ray.kill(handle)
+            raise
+        for (pool, rank), handle in started.items():
+            life = handle.live.options(concurrency_group="life").remote()
+            node = self.ground.node_of(pool.devices[rank])
+            self.members[pool, rank] = Member(pool, rank, handle, life, found[pool, rank], node)
+
+    def _process(self, actor: Any, plan: bytes, pool: Pool, rank: int) -> Any:
+        device = pool.devices[rank]
+        cpus, threads = self.ground.cpus_of(device), self.ground.threads_of(device) if pool.on_cpu else None
+        options = {
+            "num_cpus": 0,
+            "num_gpus": 0,
+            "max_restarts": 0,
+            "scheduling_strategy": self.ground.strategy(device),
+            "runtime_env": {"env_vars": self._environment(pool, device, threads)},
+        }
+        return actor.options(**options).remote(plan, pickled(Post(pool, rank)), cpus)
+
+    def _environment(self, pool: Pool, device: str, threads: int | None) -> dict[str, str]:
+        """What a worker's process finds set. It sees its own GPU and no other."""
+        passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)} if self.ground.is_local else {}
+        threaded = {"OMP_NUM_THREADS": str(threads)} if threads else {}
+        ring = {"NCCL_ALGO": "Ring"} if pool.nccl == "ring" else {}
+        return {
+            **passed,
+            **threaded,
+            **ring,
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "CUDA_VISIBLE_DEVICES": self.ground.uuid_of(device) or "",
+            "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",
+            **self.ground.settings.env,
+        }
+
+    def _join(self, stop: Stop) -> None:
+        """Every pool's processes become ranks of one world, where they work in one."""
+        for pool in self.pools:
+            members = [self.members[pool, rank] for rank in range(pool.size)]
+            address = self._gather([members[0].handle.address.remote()], stop)[0] if pool.is_world else None
+            self._gather([member.handle.join.remote(address) for member in members], stop)
+
+    def _gather(self, refs: list[Any], stop: Stop, timeout: float = 300.0) -> list[Any]:
+        """What ``refs`` give, while a stop and a death are noticed. Raises WorkerError after ``timeout`` seconds."""
+        import ray
+
+        end, left = time.monotonic() + timeout, refs
+        while left:
+            ready, left = ray.wait(left, num_returns=len(left), timeout=POLL_SECONDS)
+            for ref in ready:
+                value_of(ref, None, "", self.ground.logs)  # raises what failed at once, not behind the others
+            if stop():
+                raise Stopped("workers")
+            if time.monotonic() > end:
+                fix = f"look at {self.ground.logs}; on a slow disk the first import takes long: wb.Ray(start_timeout=...)"
+                raise WorkerError("start the workers", f"{len(left)} of {len(refs)} gave no answer within {timeout:g} s", fix)
+        return [ray.get(ref) for ref in refs]
+
+    def _pass_on(self, report: Report) -> None:
+        """Progress of each pool's first process."""
+        import ray
+
+        for (_, rank), member in self.members.items():
+            if rank == 0:
+                with suppress(Exception):
+                    told = ray.get(member.handle.progress.options(concurrency_group="control").remote(), timeout=1)
+                    if told is not None and told != self._told.get(member):
+                        self._told[member] = told
+                        report(*told)
+
+    # ------------------------------------------------------------ calls
+
+    def run(self, calls: Sequence[Call], stop: Stop) -> list[Answer]:
+        """All at once; answers in order. The first thing that goes wrong stops the others, and is raised."""
+        return self._wait_for(calls, stop, lambda: None)
+
+    def _wait_for(self, calls: Sequence[Call], stop: Stop, meanwhile: Callable[[], None]) -> list[Answer]:
+        if self.broken or self._closed:
+            raise WorkerError("ask the workers", "they have ended", "Run.restore(path) goes on from the last checkpoint")
+        flight = Flight(next(self._numbers), calls, self.members, self.ground.logs)
+        try:
+            while flight.waits:
+                flight.look()
+                meanwhile()
+                if stop():
+                    flight.interrupt()
+            return flight.answers()
+        except BaseException as error:
+            flight.interrupt()
+            if not flight.comes_back(GRACE_SECONDS) or isinstance(error, WorkerError | CollectiveError):
+                self.broken = True
+            raise
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """End every process, wait until it is gone, and give the devices back."""
+        if self._closed:
+            return
+        self._closed = True
+        import ray
+
+        members = list(self.members.values())
+        if ray.is_initialized():
+            leaving = [] if self.broken else [member.handle.leave.remote() for member in members]
+            if leaving:
+                ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
+            for member in members:
+                ray.kill(member.handle)
+            self._wait_gone(members)
+        self.ground.release()
+
+    def _wait_gone(self, members: Iterable[Member]) -> None:
+        """Until the kernel has no such process any more: only then is its memory free. Of other machines Ray's word is enough."""
+        import ray
+
+        lives = [member.life for member in members]
+        if lives:
+            ray.wait(lives, num_returns=len(lives), timeout=GRACE_SECONDS)
+        end = time.monotonic() + GRACE_SECONDS
+        here = [member.pid for member in members if self.ground.is_here(member.node)]
+        while any(_is_alive(pid) for pid in here) and time.monotonic() < end:
+            time.sleep(0.02)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process of this machine is there, and more than a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

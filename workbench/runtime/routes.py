@@ -1,0 +1,72 @@
+"""What goes from whom to whom in a step, derived from the layouts. Plain data: printed as ``run.routes``, obeyed by the team."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from workbench.roles import Role
+from workbench.runtime.pools import Fan, Pool
+
+DRIVER = "driver"
+
+
+@dataclass(frozen=True)
+class Route:
+    """One kind of data on its way. ``bytes``: moved between processes in the last step; None before the first.
+
+    ``how``: "stay" (source and target are one process), "scatter" (each copy of the target gets a slice, its ranks the same one),
+    "broadcast" (every rank gets all), "gather" (each copy's first rank gives its slice).
+    """
+
+    phase: str
+    source: str  # a role, or "driver"
+    target: str
+    what: str
+    how: Literal["stay", "scatter", "broadcast", "gather"]
+    fan: Fan
+    bytes: int | None = None
+
+    def __str__(self) -> str:
+        way = f"{self.source} -> {self.target}"
+        spread = {"scatter": f"to {self.fan.copies}", "gather": f"from {self.fan.copies}"}.get(self.how, "")
+        spread += f" x {self.fan.width} ranks" if spread and self.fan.width > 1 else ""
+        size = "" if self.bytes is None else f"{self.bytes:,} bytes"
+        return f"{self.phase:<13} {way:<20} {self.what:<26} {f'{self.how} {spread}'.strip():<22} {size}".rstrip()
+
+
+class Routes(tuple[Route, ...]):
+    """The routes of a run, printed as a table."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self)) or "no routes: every role works in this process"
+
+    def with_bytes(self, moved: Mapping[tuple[str, str], int]) -> "Routes":
+        """The same with what was moved. ``moved``: (phase, "there" or "back" or "sync") -> bytes."""
+        return Routes(replace(route, bytes=moved.get((route.phase, _side(route)), 0)) for route in self)
+
+
+def _side(route: Route) -> str:
+    return "there" if route.source == DRIVER else "back" if route.target == DRIVER else "sync"
+
+
+def routes(pools: Sequence[Pool], *, inline: bool) -> Routes:
+    """The routes between the roles of ``pools`` and the driver, in the order of a step. ``inline``: all of them are one process."""
+    return Routes(_with(pools, inline))
+
+
+def _with(pools: Sequence[Pool], inline: bool) -> Iterator[Route]:
+    home = {role: pool for pool in pools for role in pool.roles}
+    for phase, role, there, back in (
+        ("rollout", Role.ROLLOUT, "prompts", "completions"),
+        ("reward", Role.REWARD, "completions", "rewards"),
+        ("reference", Role.REFERENCE, "rows", "log-probabilities"),
+        ("update_actor", Role.ACTOR, "rows and advantages", "statistics"),
+    ):
+        if role not in home:
+            continue
+        fan = home[role].fan(role)
+        yield Route(phase, DRIVER, role, there, "stay" if inline else "scatter", fan)
+        yield Route(phase, role, DRIVER, back, "stay" if inline else "gather", fan)
+    if Role.ACTOR in home and Role.ROLLOUT in home:
+        apart = home[Role.ACTOR] is not home[Role.ROLLOUT]
+        yield Route("sync", Role.ACTOR, Role.ROLLOUT, "adapter", "broadcast" if apart else "stay", home[Role.ROLLOUT].fan(Role.ROLLOUT))

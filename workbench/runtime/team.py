@@ -1,0 +1,232 @@
+"""All workers of a run as one: the loop speaks to a team and never knows how many processes answer, or where.
+
+What goes to which rank is derived from the pools (see routes.py); a runtime carries it out.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.algos import Algorithm
+from workbench.batch import Batch, Completion
+from workbench.errors import StateError, SyncError
+from workbench.models.actor import Update
+from workbench.models.experience import Experience, shares
+from workbench.models.packing import Row
+from workbench.records import EngineReady, Sync
+from workbench.reshard.canary import Canary
+from workbench.roles import Role
+from workbench.rollout.config import Sampling
+from workbench.runtime.calls import Answer, Call, Held, Runtime
+from workbench.runtime.plans import CanaryDied, Draw, Opened, Report, Signal, Stop, WorkerPlan
+from workbench.runtime.pools import Fan, Pool
+from workbench.runtime.routes import Routes, routes
+from workbench.runtime.seat import Seat
+from workbench.runtime.second_look import SecondLook
+
+
+def never() -> bool:
+    """For calls that nothing stops."""
+    return False
+
+
+class Team:
+    """The workers of a run, behind the calls that a step makes. ``open`` before use, ``close`` to give the memory back."""
+
+    def __init__(self, plan: WorkerPlan, pools: Sequence[Pool], runtime: Runtime, notices: Sequence[str] = ()) -> None:
+        self.plan, self.runtime = plan, runtime
+        self.notices = tuple(notices)  # worth knowing before the first step
+        self.home: dict[Role, Pool] = {role: pool for pool in pools for role in pool.roles}
+        self.pools = tuple(pools)
+        self.seats: tuple[Seat, ...] = ()
+        self.window = 0  # tokens of prompt and completion that an engine holds
+        self.version = 0  # of the adapter that the engines sample from
+        self._updates: int | None = 0  # optimizer steps so far; None: ask
+        self._synced = -1  # the updates at the last sync that was proved
+        self._moved: dict[tuple[str, str], int] = {}  # (phase, way) -> bytes of the last time
+
+    # ------------------------------------------------------------ life
+
+    def open(self, report: Report, stop: Stop = never) -> EngineReady:
+        """Load the models and start the engines, everywhere. ``sync`` and ``warm_up`` come next."""
+        opened: list[Opened] = [answer.value for answer in self.runtime.open(report, stop)]
+        self.seats = tuple(seat for one in opened for seat in one.seats)
+        ready = next(one.engine for one in opened if one.engine is not None)
+        self.window = ready.max_model_len
+        return ready
+
+    def warm_up(self, stop: Stop = never) -> None:
+        """Sample a few tokens: an engine's first ones are slow."""
+        self._ask(Role.ROLLOUT, "warm_up", stop=stop)
+
+    def close(self) -> None:
+        """End every worker."""
+        self.runtime.close()
+
+    def devices_of(self, role: Role) -> tuple[str, ...]:
+        """Where a role works, by name."""
+        return self.home[role].devices
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a worker is gone, or hangs."""
+        return self.runtime.broken
+
+    @property
+    def routes(self) -> Routes:
+        """What goes from whom to whom, with the bytes of the last step."""
+        return routes(self.pools, inline=self.runtime.inline).with_bytes(self._moved)
+
+    # ------------------------------------------------------------ phases
+
+    def rollout(self, prompts: Sequence[tuple[int, ...]], group_size: int, draw: Draw, stop: Stop) -> list[Completion]:
+        """``group_size`` completions of every prompt, grouped."""
+        slices = self._fan(Role.ROLLOUT).slices(len(prompts))
+        asked = [(prompts[part.start : part.stop], part.start, group_size, draw) for part in slices]
+        return [completion for part in self._spread(Role.ROLLOUT, "rollout", asked, stop) for completion in part]
+
+    def reference(self, batch: Batch, temperature: float, stop: Stop) -> list[torch.Tensor]:
+        """Log-probabilities of every response under the base: (length,) each, on the CPU."""
+        rows = rows_of(batch)
+        asked = [(rows[part.start : part.stop], temperature) for part in self._fan(Role.REFERENCE).slices(len(rows))]
+        return [logp for part in self._spread(Role.REFERENCE, "reference", asked, stop) for logp in part]
+
+    def score(self, rows: Sequence[tuple[Any, str, Any]], prompt_indices: Sequence[int], stop: Stop) -> list[float]:
+        """The reward of every (prompt, completion, answer), from the workers of the reward role."""
+        slices = self._fan(Role.REWARD).slices(len(rows))
+        asked = [(rows[part.start : part.stop], prompt_indices[part.start : part.stop]) for part in slices]
+        return [reward for part in self._spread(Role.REWARD, "reward", asked, stop, "score") for reward in part]
+
+    def update(self, batch: Batch, signal: Signal, algo: Algorithm, rate: float, sampling: Sampling, stop: Stop) -> Update:
+        """Learn from ``batch``; the canary sees engine and trainer side by side before anything is applied."""
+        whole = Experience(
+            rows=rows_of(batch),
+            engine_logp=[c.logp for c in batch.completions],
+            advantages=signal.advantages,
+            ref_logp=signal.ref_logp,
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+        )
+        asked = [(share, algo, rate, signal.version) for share in shares(whole, algo, self._fan(Role.ACTOR).copies)]
+        self._updates = None
+        try:
+            update: Update = self._spread(Role.ACTOR, "update_actor", asked, stop, "update")[0]
+        except CanaryDied as died:
+            cause = SecondLook(self, batch, sampling).cause()
+            raise Canary.for_dtype(self.plan.dtype).failed(died.max_diff, died.mean_diff, cause) from None
+        return update
+
+    def sync(self, step: int, stop: Stop = never) -> Sync:
+        """The adapter from the trainer's memory into every engine's, and the exact proof that it arrived."""
+        updates, version = self.updates, self.version + 1
+        if self.home[Role.ACTOR] is self.home[Role.ROLLOUT]:
+            answers = self._ask(Role.ACTOR, "sync", version, stop=stop)
+        else:
+            sent = self._ask(Role.ACTOR, "export", version, stop=stop, hold=True)[0]
+            answers = self._ask(Role.ROLLOUT, "receive", version, stop=stop, carry=sent.value)
+        self._moved["sync", "sync"] = sum(answer.bytes_there for answer in answers)
+        arrivals = [answer.value for answer in answers]
+        sums = {arrival.checksum for arrival in arrivals}
+        if len(sums) > 1:
+            found = f"the engines hold {len(sums)} different ones: {', '.join(sorted(sums))}"
+            raise SyncError(f"sync of adapter version {version}", found, "the trainer's ranks differ: was a gradient not reduced?")
+        self.version, self._synced = version, updates
+        seconds, proof = max(a.seconds for a in arrivals), max(a.proof_seconds for a in arrivals)
+        return Sync(step, version, "adapter", arrivals[0].bytes, seconds, proof, arrivals[0].checksum)
+
+    # ------------------------------------------------------------ state
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps made so far."""
+        if self._updates is None:
+            self._updates = int(self._ask(Role.ACTOR, "updates")[0].value)
+        return self._updates
+
+    @property
+    def in_sync(self) -> bool:
+        """Whether every engine holds the adapter as it is in the trainer, proved."""
+        return self.updates == self._synced
+
+    def load_state(self, tensors: dict[str, torch.Tensor], updates: int, version: int) -> None:
+        """Go on from a checkpoint; the ``sync`` that follows gives the engine the adapter as ``version``, as it was called then."""
+        self._ask(Role.ACTOR, "load_state", tensors, updates)
+        self._updates, self.version, self._synced = updates, version - 1, -1
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What ``load_state`` goes on from: copies on the CPU."""
+        state: dict[str, torch.Tensor] = self._ask(Role.ACTOR, "state")[0].value
+        return state
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the adapter is worth saving: no weight is NaN or infinite."""
+        return all(answer.value for answer in self._ask(Role.ACTOR, "is_finite"))
+
+    def save_adapter(self, path: Path) -> None:
+        """Write the adapter in peft's format. Raises OSError, also on a full disk."""
+        path.mkdir(parents=True, exist_ok=True)
+        for name, content in self._ask(Role.ACTOR, "adapter_files")[0].value.items():
+            (path / name).write_bytes(content)
+
+    def peak_memory_gib(self) -> dict[str, float]:
+        """Device -> the most that was held so far; of several processes on one device their sum."""
+        calls = [Call(pool, rank, "peak_memory_gib") for pool in self.pools for rank in range(pool.size)]
+        peaks: dict[str, float] = {}
+        for call, answer in zip(calls, self.runtime.run(calls, never), strict=True):
+            device = call.pool.devices[call.rank]
+            peaks[device] = peaks.get(device, 0.0) + float(answer.value)
+        return peaks
+
+    def reward_state(self) -> Any:
+        """What the reward in its own process keeps; None of one without memory."""
+        return self._ask(Role.REWARD, "reward_state")[0].value
+
+    def load_reward_state(self, state: Any) -> None:
+        """Give that reward its memory back."""
+        self._ask(Role.REWARD, "load_reward_state", state)
+
+    # ------------------------------------------------------------ a second look, for a canary that died
+
+    def score_alone(self, rows: Sequence[Row], temperature: float) -> list[list[float]]:
+        """The trainer's log-probabilities of each row, in a pass of its own."""
+        scored: list[list[float]] = self._ask(Role.ACTOR, "score_alone", rows, temperature)[0].value
+        return scored
+
+    def score_afresh(self, ids: Sequence[int], prompt_tokens: int) -> list[float]:
+        """An engine's log-probabilities of ``ids[prompt_tokens:]`` at temperature 1, without cached prefixes."""
+        scored: list[float] = self._ask(Role.ROLLOUT, "score_afresh", ids, prompt_tokens)[0].value
+        return scored
+
+    @property
+    def behind(self) -> int:
+        """Updates that the trainer made since the engines got its adapter."""
+        return self.updates - self._synced
+
+    # ------------------------------------------------------------ inside
+
+    def _fan(self, role: Role) -> Fan:
+        return self.home[role].fan(role)
+
+    def _spread(self, role: Role, phase: str, asked: Sequence[tuple[Any, ...]], stop: Stop, method: str = "") -> list[Any]:
+        """One call of each rank, with the arguments of its copy; the copies' answers in order. ``asked``: one a copy."""
+        pool, fan = self.home[role], self._fan(role)
+        calls = [Call(pool, rank, method or phase, asked[fan.copy_of(rank)]) for rank in range(pool.size)]
+        answers = self.runtime.run(calls, stop)
+        self._moved[phase, "there"] = sum(answer.bytes_there for answer in answers)
+        self._moved[phase, "back"] = sum(answer.bytes_back for answer in answers)
+        return [answers[rank].value for rank in fan.leaders]
+
+    def _ask(self, role: Role, method: str, *args: Any, stop: Stop = never, carry: Held | None = None, hold: bool = False) -> list[Answer]:
+        """The same of every rank of a role's pool."""
+        if role not in self.home:
+            raise StateError(f"ask the {role} for {method}", "no worker has that role", "see the map: run.routes")
+        pool = self.home[role]
+        return self.runtime.run([Call(pool, rank, method, args, carry, hold) for rank in range(pool.size)], stop)
+
+
+def rows_of(batch: Batch) -> list[Row]:
+    """The batch as token ids, one row per completion."""
+    return [Row(batch.prompt_of(r).ids, c.ids) for r, c in enumerate(batch.completions)]
