@@ -11,7 +11,8 @@ import torch
 import workbench as wb
 from workbench.algos import GRPO, DrGRPO
 from workbench.errors import ConfigError, Stopped
-from workbench.models.actor import Actor, ActorPlan, Experience
+from workbench.models.actor import Actor, ActorPlan
+from workbench.models.experience import Experience, shares
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Masters, Optimizer
 from workbench.models.packing import Row
@@ -82,8 +83,7 @@ def test_packed_gradients_are_the_padded_ones_whatever_the_micro_batches(small_m
     for budget in (30, 4000):
         actor = make(small_model, token_budget=budget)
         data = Experience(batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], spread(advantages, batch), None, TEMPERATURE, 16)
-        actor.optimizer.zero_grad()
-        actor._accumulate(data, algo, range(len(batch)), {}, lambda: False)
+        actor._accumulate(shares(data, algo, 1)[0], algo, range(len(batch)), {}, lambda: False)
         grads.append([p.grad.clone() for p in actor.masters.parameters])
     wanted, mask = padded_logp(actor, batch)
     weight_N = algo.weights(torch.tensor([len(r.response) for r in batch]), 16)

@@ -77,9 +77,9 @@ def load_base(path: Path, device: torch.device, dtype: torch.dtype) -> Any:
     return model.requires_grad_(False).to(device).eval()
 
 
-def add_adapter(base: Any, lora: LoRA, seed: int) -> Any:
-    """``base`` with a fresh adapter (peft), in the base's precision, initialised from ``seed`` alone."""
-    from peft import LoraConfig, get_peft_model
+def add_adapter(base: Any, lora: LoRA, seed: int, name: str = "default") -> Any:
+    """``base`` with one more fresh adapter (peft), in the base's precision, initialised from ``seed`` alone. The first is active."""
+    from peft import LoraConfig, PeftModel, get_peft_model
 
     linear = {name for name, module in base.named_modules() if isinstance(module, torch.nn.Linear)} - {"lm_head"}
     for target in () if lora.targets == "all-linear" else lora.targets:
@@ -96,4 +96,7 @@ def add_adapter(base: Any, lora: LoRA, seed: int) -> Any:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         # peft would keep float32 adapters on a bfloat16 base; the masters are elsewhere (optimizer.py)
-        return get_peft_model(base, config, autocast_adapter_dtype=False)
+        if not isinstance(base, PeftModel):
+            return get_peft_model(base, config, adapter_name=name, autocast_adapter_dtype=False)
+        base.add_adapter(name, config, autocast_adapter_dtype=False)
+        return base

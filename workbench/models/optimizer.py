@@ -1,11 +1,13 @@
 """Adam on float32 masters of whatever precision the adapter computes in."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from workbench.errors import ConfigError, check_kind, spelled
+from workbench.models.shards import piece
 
 
 @spelled(lr="learning_rate", max_grad_norm="clip_norm", grad_clip="clip_norm", warmup="warmup_steps")
@@ -55,36 +57,39 @@ class Optimizer:
 
 
 class Masters:
-    """float32 copies of the trained parameters, which the optimizer sees; the parameters get them back, rounded.
+    """What the optimizer sees of the trained parameters: float32, and of a parameter in pieces this rank's piece.
 
-    In bfloat16 a weight of 1 swallows an update below 0.004, so Adam must not work on it. Gradients of micro-batches are
-    added up in float32 too. Parameters that are float32 already are their own masters.
+    In bfloat16 a weight of 1 swallows an update below 0.004, so Adam must not work on it: it works on float32 copies, which the
+    parameters get back, rounded. Gradients of micro-batches are added up in float32 too. A float32 parameter of which this
+    process holds everything is its own master; the master of a float32 piece shares the piece's memory.
     """
 
-    def __init__(self, parameters: list[torch.nn.Parameter]) -> None:
-        self.pairs: list[tuple[torch.nn.Parameter, torch.nn.Parameter]] = []
-        self.parameters: list[torch.nn.Parameter] = []
-        for parameter in parameters:
-            if parameter.dtype == torch.float32:
-                self.parameters.append(parameter)
-                continue
-            master = torch.nn.Parameter(parameter.detach().float())
-            self.parameters.append(master)
-            self.pairs.append((parameter, master))
-            parameter.register_post_accumulate_grad_hook(self._collector(master))
-
-    @staticmethod
-    def _collector(master: torch.nn.Parameter) -> Any:
-        def collect(parameter: torch.Tensor) -> None:
-            grad, parameter.grad = parameter.grad, None
-            if grad is not None:
-                master.grad = grad.float() if master.grad is None else master.grad.add_(grad)
-
-        return collect
+    def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        self.trained = list(parameters)
+        self.parameters = [_master_of(parameter) for parameter in parameters]
+        self.pairs = [(p, m) for p, m in zip(self.trained, self.parameters, strict=True) if p is not m]
+        for parameter, master in self.pairs:
+            parameter.register_post_accumulate_grad_hook(_collector(master))
 
     @torch.no_grad()
     def write_back(self) -> None:
         """Round the masters into the parameters."""
-        if self.pairs:
-            parameters, masters = zip(*self.pairs, strict=True)
-            torch._foreach_copy_(list(parameters), list(masters))
+        apart = [(piece(p), m) for p, m in self.pairs if p.dtype != m.dtype]
+        if apart:
+            pieces, masters = zip(*apart, strict=True)
+            torch._foreach_copy_(list(pieces), list(masters))
+
+
+def _master_of(parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+    mine = piece(parameter)
+    return parameter if mine is parameter and mine.dtype == torch.float32 else torch.nn.Parameter(mine.detach().float())
+
+
+def _collector(master: torch.nn.Parameter) -> Any:
+    def collect(parameter: torch.Tensor) -> None:
+        grad, parameter.grad = parameter.grad, None
+        if grad is not None:
+            mine = piece(grad).to(master.dtype)
+            master.grad = mine if master.grad is None else master.grad.add_(mine)
+
+    return collect

@@ -1,0 +1,152 @@
+"""The frozen model over its ranks, with adapters or without: log-probabilities of given tokens. A reference is nothing else."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench.errors import Stopped
+from workbench.models.layouts import Layout, gather_no_more, shard_fully, split_by_heads
+from workbench.models.logprobs import token_logp
+from workbench.models.lora import LoRA, add_adapter, load_base
+from workbench.models.packing import Packed, Row, micro_batches, pack
+from workbench.models.ranks import Ranks
+
+# Fused, W·x + B·A·x is rounded to bfloat16 once; the engine, as plain layers do, rounds W·x first, and a small B·A·x is lost in the
+# addition. A trainer that is more exact than the engine trains another policy than the one that samples (docs/log.md).
+ROUNDS_AS_THE_ENGINE = {"emulate_precision_casts": True}
+COMPILING_PAYS = 50_000  # tokens scored at once; below, seconds of compiling would save milliseconds
+
+
+@dataclass(frozen=True)
+class BasePlan:
+    """Everything the frozen model is built from."""
+
+    model: Path
+    device: str  # "cpu" or "cuda"
+    dtype: str  # "float32" or "bfloat16"
+    layout: str = "ddp"  # "ddp", "fsdp" or "tp=2"
+    sharding: str = "FULL_SHARD"  # or "SHARD_GRAD_OP": of fsdp
+    token_budget: int | None = None  # of one packed micro-batch; None: 4096 on a CPU, 8192 on a GPU
+
+    def __post_init__(self) -> None:
+        Layout.parse(self.layout, self.sharding)
+
+
+class Base:
+    """A model that reads packed rows. Where it lies in pieces (fsdp, tp) every rank has to make the same calls, with its own rows."""
+
+    def __init__(
+        self,
+        plan: BasePlan,
+        ranks: Ranks | None = None,
+        adapters: Mapping[str, tuple[LoRA, int]] | None = None,  # name -> (what it is, its seed)
+        handlers: Sequence[Any] = (),  # accelerate's
+    ) -> None:
+        from accelerate import Accelerator
+
+        self.base_plan, self.ranks = plan, ranks or Ranks.alone()
+        self.layout = Layout.parse(plan.layout, plan.sharding).over(self.ranks)
+        # given, so that no variable of the environment divides the gradient
+        self.accelerator = Accelerator(cpu=plan.device == "cpu", gradient_accumulation_steps=1, kwargs_handlers=list(handlers) or None)
+        self.device = self.accelerator.device
+        self.budget = plan.token_budget or (8192 if self.device.type == "cuda" else 4096)
+        # in pieces it is cut on the CPU: no rank's device ever holds the whole
+        body = load_base(plan.model, torch.device("cpu") if self.layout.in_step else self.device, getattr(torch, plan.dtype))
+        if self.layout.kind == "tp":
+            split_by_heads(body, self.layout.tp, self.ranks.mesh("tensor", self.device.type))
+        self.model = body
+        for name, (lora, seed) in (adapters or {}).items():
+            self.model = add_adapter(self.model, lora, seed, name)
+        self.reader = _Reader(body)
+        if self.device.type == "cuda":
+            self._compile(body, with_gradient=bool(adapters))
+        if self.layout.kind == "fsdp":
+            shard_fully(self.reader, body.base_model.layers, self.layout, self.ranks.mesh("shards", self.device.type))
+        self.reader.to(self.device)
+
+    def _compile(self, body: Any, *, with_gradient: bool) -> None:
+        """Compile each layer by itself. Not under tp: its collectives are inside of the layers."""
+        if with_gradient:
+            # the first layer's input needs no gradient; letting it have one saves compiling that layer apart
+            body.enable_input_require_grads()
+        for layer in body.base_model.layers:
+            if self.layout.kind == "ddp":
+                layer.compile(dynamic=True, options=ROUNDS_AS_THE_ENGINE)
+            elif self.layout.kind == "fsdp":  # what gathers the weights happens around this, uncompiled
+                layer.forward = torch.compile(layer.forward, dynamic=True, options=ROUNDS_AS_THE_ENGINE)
+
+    # ------------------------------------------------------------ log-probabilities
+
+    def logp(self, packed: Packed, temperature: float) -> torch.Tensor:
+        """Log-probability of every response token of a micro-batch: (R,) float32, with gradient where it is enabled."""
+        out: torch.Tensor = self.reader(packed, temperature)
+        return out
+
+    @torch.no_grad()
+    def score(self, rows: Sequence[Row], temperature: float, *, should_stop: Callable[[], bool] = lambda: False) -> list[torch.Tensor]:
+        """Log-probabilities of each row's response, without gradient: one (length,) float32 tensor a row.
+
+        Raises Stopped; on all ranks alike where the model lies in pieces.
+        """
+        out: list[torch.Tensor] = [torch.empty(0)] * len(rows)
+        stance = "default" if sum(map(len, rows)) > COMPILING_PAYS else "force_eager"
+        with torch.compiler.set_stance(stance), self._afresh():
+            for packed in self.packed(rows, range(len(rows)), should_stop):
+                logp = self.logp(packed, temperature)
+                for row, part in zip(packed.rows, logp.split(packed.lengths) if packed.rows else (), strict=True):
+                    out[row] = part
+        return out
+
+    def packed(self, rows: Sequence[Row], chosen: Sequence[int], should_stop: Callable[[], bool]) -> Iterator[Packed]:
+        """Micro-batches of the ``chosen`` rows. Raises Stopped between them.
+
+        Where the model lies in pieces, all ranks get as many: those that have run out get some without ``rows``, whose
+        results count for nothing, and a stop on one is a stop on all.
+        """
+        batches = micro_batches([len(rows[r]) for r in chosen], self.budget)
+        while self._goes_on(should_stop(), bool(batches)):
+            yield pack(rows, [chosen[i] for i in batches.pop(0)], self.device) if batches else self._idle()
+
+    def _goes_on(self, stopped: bool, more: bool) -> bool:
+        turns = self.ranks.agree((stopped, more)) if self.layout.in_step else [(stopped, more)]
+        going = any(more for _, more in turns)
+        if going and any(stopped for stopped, _ in turns):
+            raise Stopped("update")
+        return going
+
+    def _idle(self) -> Packed:
+        return replace(pack([Row((0,), (0,))], [0], self.device), rows=(), lengths=())
+
+    def _afresh(self) -> AbstractContextManager[None]:
+        return _Afresh(self.reader) if self.layout.kind == "fsdp" else nullcontext()
+
+
+class _Afresh(AbstractContextManager[None]):
+    def __init__(self, root: torch.nn.Module) -> None:
+        self.root = root
+
+    def __exit__(self, *error: object) -> None:
+        gather_no_more(self.root)
+
+
+class _Reader(torch.nn.Module):
+    """Body and head in one forward pass, so that fsdp has gathered the head's weight when it is read."""
+
+    def __init__(self, body: Any) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, packed: Packed, temperature: float) -> torch.Tensor:
+        """Log-probability of every response token: (R,)."""
+        hidden = self.body.base_model(
+            input_ids=packed.ids,
+            position_ids=packed.positions,
+            use_cache=False,
+            row_starts=packed.starts,
+            row_longest=packed.longest,
+        ).last_hidden_state[0]
+        return token_logp(hidden[packed.source], self.body.get_output_embeddings().weight, packed.target, temperature)

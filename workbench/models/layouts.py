@@ -1,0 +1,157 @@
+"""How a model lies over its ranks: whole on each (ddp), in shards gathered layer by layer (fsdp), or split by heads (tp).
+
+What was asked is set up and then looked at: a model that lies otherwise is a LayoutError, before anything is trained with it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from workbench.errors import ConfigError, LayoutError
+from workbench.models.ranks import Ranks
+
+SHARDINGS = ("FULL_SHARD", "SHARD_GRAD_OP")
+STYLES = ("colwise", "rowwise")
+# What stays whole: parameters whose gradient would be partial, of which a frozen base has none; and the embedding, which often is
+# the output head too, from which log-probabilities are taken chunk by chunk.
+WHOLE_STYLES = ("replicated_with_grad_allreduce", "embedding_rowwise", "colwise_gather_output")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """``kind``: ddp, fsdp or tp."""
+
+    kind: str
+    tp: int = 1
+    sharding: str = "FULL_SHARD"
+
+    @classmethod
+    def parse(cls, text: str, sharding: str = "FULL_SHARD") -> "Layout":
+        """ "ddp", "fsdp" or "tp=2"; ``sharding`` is fsdp's. Raises ConfigError on anything else."""
+        found = re.fullmatch(r"(ddp|fsdp)|tp=([1-9]\d*)", text)
+        if not found:
+            raise ConfigError(f"layout={text!r}", "no layout is called so", "write 'ddp', 'fsdp' or 'tp=2'")
+        if sharding not in SHARDINGS:
+            raise ConfigError(f"sharding={sharding!r}", "fsdp has no such strategy here", f"write {' or '.join(SHARDINGS)}")
+        return cls(found[1] or "tp", int(found[2] or 1), sharding)
+
+    def over(self, ranks: Ranks) -> "Layout":
+        """This layout on these ranks: one rank holds everything whole. Raises ConfigError where they were grouped for another tp."""
+        if self.tp != ranks.tp:
+            raise ConfigError(f"layout with tp={self.tp}", f"the ranks are grouped for tp={ranks.tp}", "give both the same")
+        return self if ranks.size > 1 else Layout("ddp")
+
+    @property
+    def in_step(self) -> bool:
+        """Whether a forward pass is a collective, so that every rank has to make as many of them."""
+        return self.kind != "ddp"
+
+    @property
+    def purpose(self) -> str:
+        """Which group of ranks holds the pieces of one model."""
+        return "tensor" if self.kind == "tp" else "shards"
+
+    @property
+    def reshard(self) -> bool:
+        """Whether fsdp drops a layer's gathered weights after its forward pass, and gathers them again for its backward pass."""
+        return self.sharding == "FULL_SHARD"
+
+
+# ---------------------------------------------------------------- fsdp
+
+
+def shard_fully(root: torch.nn.Module, layers: Sequence[torch.nn.Module], layout: Layout, mesh: Any) -> None:
+    """FSDP2 over ``mesh``: each of ``layers`` by itself, then what else is in ``root``. Moves the shards to the mesh's device.
+
+    Not by ``Accelerator.prepare``: on a CPU that silently makes ddp of it. Gradients are summed over the ranks, not averaged, in
+    float32.
+    """
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    exact = MixedPrecisionPolicy(reduce_dtype=torch.float32)
+    for module in (*layers, root):
+        fully_shard(module, mesh=mesh, reshard_after_forward=layout.reshard, mp_policy=exact)
+        module.set_gradient_divide_factor(1.0)
+        module.set_force_sum_reduction_for_comms(True)  # gloo has no other; NCCL then gives the same
+    _verify_shards(root, layers, layout)
+
+
+def gather_no_more(root: torch.nn.Module) -> None:
+    """Drop all gathered weights, so that the next pass sees what the optimizer or a checkpoint wrote."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in root.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def _verify_shards(root: torch.nn.Module, layers: Sequence[torch.nn.Module], layout: Layout) -> None:
+    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.tensor import DTensor
+
+    asked = f"layout='fsdp', sharding={layout.sharding!r}"
+    fix = "use layout='ddp', and report the versions of torch and transformers"
+    for module in (*layers, root):
+        if not isinstance(module, FSDPModule):
+            raise LayoutError(asked, f"{type(module).__name__} is not sharded", fix)
+        group = module._get_fsdp_state()._fsdp_param_group
+        if group is not None and group._reshard_after_forward != layout.reshard:
+            raise LayoutError(asked, f"{type(module).__name__} has reshard_after_forward={group._reshard_after_forward}", fix)
+    for name, parameter in root.named_parameters():
+        if not isinstance(parameter, DTensor) or not parameter.placements[0].is_shard():
+            raise LayoutError(asked, f"{name} lies whole on every rank", fix)
+
+
+# ---------------------------------------------------------------- tp
+
+
+def split_by_heads(body: Any, tp: int, mesh: Any) -> None:
+    """Tensor parallelism over ``mesh`` by transformers' plan for this family; peft splits adapters put on afterwards alike.
+
+    Raises ConfigError on a family without a plan, on a plan with styles that adapters can't follow, and on sizes that ``tp``
+    doesn't divide.
+    """
+    from transformers.distributed import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    plan = _plan_of(body, tp)
+    apply_tensor_parallelism(body, mesh, plan)
+    # where peft looks for them
+    body._tp_plan, body._device_mesh = plan, mesh
+    body.config.distributed_config = DistributedConfig(tp_size=tp)
+    _verify_split(body, plan, tp)
+
+
+def _plan_of(body: Any, tp: int) -> dict[str, str]:
+    config = body.config.get_text_config()
+    asked = f"layout='tp={tp}' of a {config.model_type} model"
+    fix = "use layout='ddp' or 'fsdp'"
+    plan = {name: style for name, style in body.tp_plan.items() if style not in WHOLE_STYLES}
+    if not plan:
+        raise ConfigError(asked, "transformers has no plan for this family", fix)
+    strange = sorted(set(plan.values()) - set(STYLES))
+    if strange:
+        raise ConfigError(asked, f"its plan has {', '.join(strange)}, which adapters can't follow", fix)
+    for name in ("num_attention_heads", "num_key_value_heads", "intermediate_size"):
+        if getattr(config, name) % tp:
+            raise ConfigError(asked, f"its {name} is {getattr(config, name)}", f"use a tp that divides it, or {fix.removeprefix('use ')}")
+    return plan
+
+
+def _verify_split(body: Any, plan: dict[str, str], tp: int) -> None:
+    """Every planned linear layer holds its part of the weight."""
+    from torch.distributed.tensor import DTensor
+
+    for name, module in body.named_modules():
+        style = plan.get(re.sub(r"\.\d+\.", ".*.", name))
+        if style is None:
+            continue
+        wanted = [module.out_features, module.in_features]
+        wanted[STYLES.index(style)] //= tp
+        local = module.weight.to_local().shape if isinstance(module.weight, DTensor) else module.weight.shape
+        if list(local) != wanted:
+            fix = "use layout='ddp', and report the versions of torch and transformers"
+            raise LayoutError(f"layout='tp={tp}'", f"{name} holds {list(local)} of its weight, and not {wanted}", fix)
