@@ -9,8 +9,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-World = dict[str, Any]  # what a check saw, by name
-
 
 def free_port() -> int:
     """One that nobody listens on."""
@@ -20,11 +18,13 @@ def free_port() -> int:
 
 
 class Ranks:
-    """``size`` spawned processes that each run ``work(rank, model)`` in a gloo world of their own."""
+    """``size`` processes that each run ``work(rank, model)`` in a gloo world of their own, and talk by ``say`` and ``hear``."""
 
-    def __init__(self, work: Callable[[int, Path], World], model: Path, size: int = 2) -> None:
-        context, port = mp.get_context("spawn"), free_port()
-        self.ends, self.processes = [], []
+    def __init__(self, work: Callable[[int, Path], None], model: Path, size: int = 2) -> None:
+        context, port = mp.get_context("forkserver"), free_port()
+        context.set_forkserver_preload(["tests.rollout.imports"])  # once for all ranks: it is most of their start
+        self.ends: list[Connection] = []
+        self.processes: list[Any] = []
         for rank in range(size):
             ours, theirs = context.Pipe()
             self.processes.append(context.Process(target=_live, args=(work, rank, size, port, model, theirs), daemon=True))
@@ -32,15 +32,12 @@ class Ranks:
             self.processes[-1].start()
             theirs.close()
 
-    def results(self, seconds: float = 240) -> list[World]:
-        """What each rank returned; raises what one of them raised."""
-        found = [self.hear(rank, seconds) for rank in range(len(self.ends))]
-        for process in self.processes:
-            process.join(20)
-        return found
+    def all(self, seconds: float = 240) -> list[Any]:
+        """What each rank says next; raises what one of them raised."""
+        return [self.next(rank, seconds) for rank in range(len(self.ends))]
 
-    def hear(self, rank: int, seconds: float = 240) -> Any:
-        """The next thing that ``rank`` says."""
+    def next(self, rank: int, seconds: float = 240) -> Any:
+        """What ``rank`` says next."""
         if not self.ends[rank].poll(seconds):
             self.kill()
             raise TimeoutError(f"rank {rank} said nothing in {seconds} s")
@@ -50,32 +47,42 @@ class Ranks:
             raise RuntimeError(f"rank {rank}: {said}")
         return said
 
-    def kill(self) -> None:
-        """kill -9 all of them."""
-        for process in self.processes:
+    def tell(self, what: Any) -> None:
+        """Say ``what`` to every rank."""
+        for end in self.ends:
+            end.send(what)
+
+    def kill(self, rank: int | None = None) -> None:
+        """kill -9 one of them, or all."""
+        for process in self.processes if rank is None else [self.processes[rank]]:
             process.kill()
             process.join(20)
 
 
-def _live(work: Callable[[int, Path], World], rank: int, size: int, port: int, model: Path, end: Connection) -> None:
+def say(what: Any) -> None:
+    """From inside a rank, to the test."""
+    _ENDS[0].send(what)
+
+
+def hear() -> Any:
+    """From inside a rank, what the test says."""
+    return _ENDS[0].recv()
+
+
+_ENDS: list[Connection] = []  # of this process, where it is a rank
+
+
+def _live(work: Callable[[int, Path], None], rank: int, size: int, port: int, model: Path, end: Connection) -> None:
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    _ENDS.append(end)
     try:
         dist.init_process_group("gloo")
-        _SAY.append(end)
-        end.send(work(rank, model))
+        work(rank, model)
         dist.destroy_process_group()
     except BaseException:
-        end.send(traceback.format_exc())
+        say(traceback.format_exc())
         raise
-
-
-_SAY: list[Connection] = []
-
-
-def say(what: Any) -> None:
-    """Tell the test, from inside a rank, before the end."""
-    _SAY[0].send(what)

@@ -54,6 +54,8 @@ class Engine:
         self.version = 0  # of the adapter that is resident; 0: none
         self._count = 0
         self._llm = start(plan, self.ranks)
+        if plan.tp > 1:
+            inner.drop_message_queue()
         Engine._alive = weakref.ref(self)
         self.window = int(self._llm.llm_engine.model_config.max_model_len)
 
@@ -138,7 +140,9 @@ class Engine:
 
     def _draw_seed(self) -> int:
         """One for every call of ``generate`` and every engine of the world, the same on its ranks."""
-        return (self.plan.seed + self.ranks.copy + (self._count << 32)) % 2**63
+        return (
+            hash((self.plan.seed, self.ranks.copy, self._count)) % 2**32
+        )  # a CPU's generator looks at 32 bits; ints hash alike everywhere
 
     def score(self, ids: Sequence[int], prompt_tokens: int) -> list[float]:
         """Log-probabilities of ``ids[prompt_tokens:]`` at temperature 1, in one pass and without any cached prefix."""

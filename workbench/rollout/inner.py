@@ -182,6 +182,13 @@ def tensor_group() -> Any:
     return get_tp_group().cpu_group
 
 
+def drop_message_queue() -> None:
+    """Close the shared-memory queue of the engine's group, which nothing uses under an external launcher: its name survives a kill."""
+    from vllm.distributed.parallel_state import get_tp_group
+
+    get_tp_group().mq_broadcaster = None
+
+
 # ---------------------------------------------------------------- the end
 
 

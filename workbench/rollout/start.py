@@ -37,28 +37,33 @@ def start(plan: EnginePlan, ranks: EngineRanks) -> Any:
         inner_cpu.without_a_compiler()
         inner_cpu.quick_cpu_lora()
     arguments = _arguments(plan, ranks)
-    shared = plan.device == "cpu" and plan.tp > 1
-    with inner.untouched_process(), inner_cpu.own_shared_memory(ranks.of_first(inner_cpu.block_name())) if shared else nullcontext():
+    shares_memory = plan.device == "cpu" and plan.tp > 1
+    names = inner_cpu.own_shared_memory(ranks.of_first(inner_cpu.block_name())) if shares_memory else nullcontext()
+    with inner.untouched_process(), names:
         if ranks.world > 1:
             inner.as_launched(ranks.rank)
-        from vllm import LLM
-
         try:
-            return LLM(
-                str(plan.model),
-                dtype=plan.dtype,
-                # without seeds of their own, two engines must not draw the same completions
-                seed=plan.seed + ranks.copy,
-                enable_lora=True,
-                max_loras=1,
-                max_lora_rank=inner.slot_rank(plan.rank),
-                logprobs_mode="processed_logprobs",
-                disable_log_stats=True,
-                use_tqdm_on_load=False,
-                **arguments,
-            )
+            return _build(plan, ranks, arguments)  # never a local variable: something of vLLM's keeps this frame
         except (ValueError, RuntimeError, MemoryError, AttributeError) as error:
             raise _explain(error, plan, arguments) from error
+
+
+def _build(plan: EnginePlan, ranks: EngineRanks, arguments: dict[str, Any]) -> Any:
+    from vllm import LLM
+
+    return LLM(
+        str(plan.model),
+        dtype=plan.dtype,
+        # without seeds of their own, two engines must not draw the same completions
+        seed=plan.seed + ranks.copy,
+        enable_lora=True,
+        max_loras=1,
+        max_lora_rank=inner.slot_rank(plan.rank),
+        logprobs_mode="processed_logprobs",
+        disable_log_stats=True,
+        use_tqdm_on_load=False,
+        **arguments,
+    )
 
 
 def _arguments(plan: EnginePlan, ranks: EngineRanks) -> dict[str, Any]:
