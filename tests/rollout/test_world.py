@@ -344,6 +344,22 @@ def test_draws_begin_at_the_seed_and_end_where_they_were() -> None:
     assert torch.rand(1) == follows
 
 
+def test_a_gpu_that_is_visible_by_uuid_has_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM 0.23 makes a number of what stands there, and would stop at a UUID."""
+    import pynvml
+
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", {"GPU-a": "first", "GPU-b": "second"}.__getitem__)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetIndex", {"first": 0, "second": 1}.__getitem__)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a")
+    assert [inner.gpu_number(0), inner.gpu_number(1)] == [1, 0]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
+    assert inner.gpu_number(1) == 2
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert inner.gpu_number(5) == 5
+
+
 @pytest.mark.parametrize(
     ("error", "text"),
     [

@@ -67,6 +67,38 @@ def as_launched(rank: int) -> None:
     Only inside ``untouched_process``, which takes it back.
     """
     os.environ.update(RANK=str(rank), LOCAL_RANK="0")
+    # Symmetric memory wants GPUs of different numbers; pinned processes all call theirs 0.
+    os.environ.setdefault("VLLM_ALLREDUCE_USE_SYMM_MEM", "0")
+
+
+def read_gpu_by_uuid() -> None:
+    """Let vLLM 0.23 start where CUDA_VISIBLE_DEVICES holds UUIDs, as workers are pinned: it reads numbers alone. Newer ones read both.
+
+    Only inside ``untouched_process``: the processes that vLLM starts meanwhile are told the number. This one is pinned by then.
+    """
+    from vllm.platforms import current_platform
+
+    platform = type(current_platform)
+    if hasattr(platform, "device_control_id_to_physical_device_id"):
+        return
+    platform.device_id_to_physical_device_id = staticmethod(gpu_number)
+    torch.cuda.init()
+    os.environ.update(CUDA_VISIBLE_DEVICES=str(gpu_number(0)), CUDA_DEVICE_ORDER="PCI_BUS_ID")
+
+
+def gpu_number(ordinal: int) -> int:
+    """NVML's number, in PCI order, of the GPU that CUDA_VISIBLE_DEVICES puts at ``ordinal``."""
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    name = visible[ordinal] if visible else str(ordinal)
+    if name.isdigit():
+        return int(name)
+    import pynvml
+
+    pynvml.nvmlInit()
+    try:
+        return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(name)))
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def distribution() -> tuple[str, str]:

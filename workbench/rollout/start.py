@@ -1,5 +1,6 @@
 """How an engine starts: every argument that vLLM is given, and what a failed start means."""
 
+import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,20 +33,27 @@ class EnginePlan:
 
 def start(plan: EnginePlan, ranks: EngineRanks) -> Any:
     """Build the LLM; in a world of several ranks all of them at once. Raises EngineError or ConfigError."""
-    plan.config.check_extra(inner.known_arguments())
-    if plan.device == "cpu":
-        inner_cpu.without_a_compiler()
-        inner_cpu.quick_cpu_lora()
-    arguments = _arguments(plan, ranks)
     shares_memory = plan.device == "cpu" and plan.tp > 1
     names = inner_cpu.own_shared_memory(ranks.of_first(inner_cpu.block_name())) if shares_memory else nullcontext()
     with inner.untouched_process(), names:
-        if ranks.world > 1:
-            inner.as_launched(ranks.rank)
+        _prepare(plan, ranks)
+        arguments = _arguments(plan, ranks)
         try:
             return _build(plan, ranks, arguments)  # never a local variable: something of vLLM's keeps this frame
         except (ValueError, RuntimeError, MemoryError, AttributeError) as error:
             raise _explain(error, plan, arguments) from error
+
+
+def _prepare(plan: EnginePlan, ranks: EngineRanks) -> None:
+    """What vLLM has to know, or to do otherwise, before it looks at any argument."""
+    if plan.device == "cpu":
+        inner_cpu.without_a_compiler()
+        inner_cpu.quick_cpu_lora()
+    elif "GPU-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
+        inner.read_gpu_by_uuid()
+    if ranks.world > 1:
+        inner.as_launched(ranks.rank)
+    plan.config.check_extra(inner.known_arguments())
 
 
 def _build(plan: EnginePlan, ranks: EngineRanks, arguments: dict[str, Any]) -> Any:
