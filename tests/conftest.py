@@ -14,6 +14,8 @@ import pytest
 import workbench  # noqa: F401 - sets how OpenMP waits, before torch is loaded
 
 if TYPE_CHECKING:
+    from workbench.runtime.plans import WorkerPlan
+    from workbench.runtime.team import Team
     from workbench.runtime.worker import Worker
 
 CHARACTERS = "0123456789 =abcdefghijklmnopqrstuvwxyz"
@@ -53,33 +55,43 @@ def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class SharedWorker:
-    """A real engine and a real trainer on the small model, started once for all the tests that ask for them."""
+    """A real engine and a real trainer on the small model, in this process, started once for all the tests that ask for them."""
 
     def __init__(self, model: Path) -> None:
-        self._model, self._worker = model, None
+        self._model, self._team = model, None
 
-    def get(self) -> "Worker":
-        """The open worker."""
+    def team(self) -> "Team":
+        """The one worker behind a team, open and in sync."""
         from workbench.models.lora import LoRA
         from workbench.models.optimizer import Optimizer
-        from workbench.models.tokenizer import Tokenizer
         from workbench.rollout.config import VLLM
-        from workbench.runtime.worker import Worker, WorkerPlan
+        from workbench.runtime.plans import WorkerPlan
 
-        if self._worker is None:
+        if self._team is None:
             config = VLLM(window=256, block_size=32, max_sequences=64, kv_cache_gib=0.1)
             optimizer = Optimizer(learning_rate=0.02)
-            plan = WorkerPlan(self._model, LoRA(rank=4, alpha=8), optimizer, config, "cpu", "float32", seed=0)
-            self._worker = Worker(plan, Tokenizer(self._model))
-            self._worker.open(lambda what, done, total, note: None)
-            self._worker.sync(0)
-        return self._worker
+            self._team = team_here(WorkerPlan(self._model, LoRA(rank=4, alpha=8), optimizer, config, "cpu", "float32", seed=0, kept=2))
+        return self._team
 
     def close(self) -> None:
         """Free the process for another engine."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        if self._team is not None:
+            self._team.close()
+            self._team = None
+
+
+def team_here(plan: "WorkerPlan") -> "Team":
+    """All roles of ``plan`` in this process, open and in sync."""
+    from workbench.mapping import DeviceMap
+    from workbench.runtime.inline import Inline
+    from workbench.runtime.pools import split
+    from workbench.runtime.team import Team
+
+    (pool,) = split(DeviceMap(actor="cpu" if plan.device == "cpu" else "0"))
+    team = Team(plan, (pool,), Inline(plan, pool))
+    team.open(lambda what, done, total, note: None)
+    team.sync(0)
+    return team
 
 
 @pytest.fixture(scope="session")
@@ -91,9 +103,15 @@ def shared_worker(small_model: Path) -> "Iterator[SharedWorker]":
 
 
 @pytest.fixture
-def worker(shared_worker: SharedWorker) -> "Worker":
-    """The shared worker."""
-    return shared_worker.get()
+def team(shared_worker: SharedWorker) -> "Team":
+    """The team of the shared worker."""
+    return shared_worker.team()
+
+
+@pytest.fixture
+def worker(team: "Team") -> "Worker":
+    """The shared worker itself."""
+    return team.runtime.worker
 
 
 @pytest.fixture(scope="module")
