@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from workbench.errors import ConfigError
 
-POLL = 16  # engine steps between two looks at a stop that ranks must agree on: 0.2 ms each, on steps of 2 to 20 ms
+POLL = 16  # engine steps between two looks at a stop that ranks must agree on: 0.2 to 1 ms a look, steps of 2 to 20 ms
 
 
 @dataclass(frozen=True)
