@@ -1,10 +1,7 @@
 """The connection to Ray: attach to a cluster or start a private one, once for a process, and end only what was started here."""
 
-import logging
 import os
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,14 +12,11 @@ from typing import Any
 
 from workbench.errors import ClusterError
 from workbench.runtime.nodes import Node, survey
+from workbench.runtime.private import Private, quiet
 from workbench.runtime.settings import Ray, check_address, host_and_port
 
-SPARE = 8  # CPUs of a private Ray beyond its slots, for GPUs' bundles and a second run; they are counted, not used
 REACH_SECONDS = 5.0
-MIB = 2**20
-STORE_MIB, LEAST_STORE_MIB = 256, 80  # of shared memory for Ray's objects; Ray wants 75 at least
-LONGEST_FOLDER = 40  # characters: the name of a unix socket has 107, and Ray adds 65
-KEPT_SESSIONS = 5
+ATTEMPTS = 5  # of Ray to be let in, one a second: by itself it tries a wrong token for 20 s
 
 
 @dataclass
@@ -30,7 +24,7 @@ class _Connection:
     """What the runs of a process share. ``started``: a private Ray of ours; ``opened``: the connection is ours to end."""
 
     address: str
-    started: "_Private | None" = None
+    started: Private | None = None
     opened: bool = True
     users: int = 0
 
@@ -169,6 +163,11 @@ def _disconnect(shared: _Connection) -> None:
         ray.shutdown()
 
 
+def _start(ray: Any, slots: int) -> _Connection:
+    started = Private(slots)
+    return _Connection(ray.get_runtime_context().gcs_address, started)
+
+
 # ------------------------------------------------------------ a cluster that is there
 
 
@@ -177,7 +176,7 @@ def _attach(ray: Any, asked: str, address: str) -> _Connection:
         address = _found_here(asked)
     _check_reachable(asked, address)
     try:
-        with _quiet():
+        with quiet(), _variable("RAY_gcs_server_port_wait_time_s", str(ATTEMPTS)):
             ray.init(address=address, log_to_driver=False, configure_logging=False)
     except (ray.exceptions.RayError, ConnectionError, RuntimeError) as error:
         raise _refused(asked, address, error) from error
@@ -217,104 +216,13 @@ def _refused(asked: str, address: str, error: BaseException) -> ClusterError:
     return ClusterError(asked, f"Ray at {address} took no connection: {words.strip().splitlines()[0]}", "see `ray status` on the head node")
 
 
-# ------------------------------------------------------------ a Ray of our own
-
-
-class _Private:
-    """A Ray on this machine for this process, on the loopback alone. It ends with ``end``, and with the process."""
-
-    def __init__(self, slots: int) -> None:
-        self._slots = slots
-        self._ready, self._over = threading.Event(), threading.Event()
-        self._error: BaseException | None = None
-        # Linux ends Ray's processes with the thread that started them, so that thread has to stay. It also leaves the
-        # handler of SIGTERM, which Ray takes in the main thread, to the kernel.
-        self._thread = threading.Thread(target=self._live, name="workbench-ray", daemon=True)
-        self._thread.start()
-        self._ready.wait()
-        if self._error is not None:
-            raise self._error
-
-    def end(self) -> None:
-        """Stop its processes."""
-        self._over.set()
-        self._thread.join()
-
-    def _live(self) -> None:
-        import ray
-
-        try:
-            folder = _folder()
-            with _quiet(), _loopback():
-                ray.init(
-                    address="local",
-                    num_cpus=max(os.cpu_count() or 1, self._slots + SPARE),
-                    object_store_memory=_store_bytes(),
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    configure_logging=False,
-                    _temp_dir=str(folder),
-                )
-        except BaseException as error:
-            self._error = error
-            return
-        finally:
-            self._ready.set()
-        self._over.wait()
-        ray.shutdown()
-
-
-def _start(ray: Any, slots: int) -> _Connection:
-    started = _Private(slots)
-    return _Connection(ray.get_runtime_context().gcs_address, started)
-
-
-def _store_bytes() -> int:
-    """Bytes of shared memory for Ray's objects. Raises ClusterError where /dev/shm has no room."""
-    free = shutil.disk_usage("/dev/shm").free // MIB
-    if free < LEAST_STORE_MIB:
-        found = f"/dev/shm has {free} MiB free, and Ray's objects need {LEAST_STORE_MIB}"
-        raise ClusterError("a private Ray", found, "give the container more: docker run --shm-size=1g")
-    return int(min(STORE_MIB, free * 4 // 5)) * MIB if free * 4 // 5 > LEAST_STORE_MIB else LEAST_STORE_MIB * MIB
-
-
-def _folder() -> Path:
-    """Where private Rays keep sockets and logs: short, and this user's alone. Logs of the last few stay."""
-    folder = Path(tempfile.gettempdir()) / f"workbench-{os.getuid()}"
-    if len(str(folder)) > LONGEST_FOLDER:
-        found = f"{folder} is longer than {LONGEST_FOLDER} characters, and Ray's sockets have no room for it"
-        raise ClusterError("a private Ray", found, "set TMPDIR=/tmp for this process")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    for old in sorted(folder.glob("session_2*"))[:-KEPT_SESSIONS]:
-        if not Path("/proc", old.name.rpartition("_")[2]).exists():
-            shutil.rmtree(old, ignore_errors=True)
-    return folder
-
-
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Ray says on stderr what it does; its errors come as exceptions. It reports no use of this machine."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    logger = logging.getLogger("ray")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+def _variable(name: str, value: str) -> Iterator[None]:
+    """A variable of the environment for the length of a block, unless the user has set it."""
+    before = os.environ.get(name)
+    os.environ.setdefault(name, value)
     try:
         yield
     finally:
-        logger.setLevel(level)
-
-
-@contextmanager
-def _loopback() -> Iterator[None]:
-    """Ray's processes listen on 127.0.0.1: what Ray does on macOS, where it spares the user a question of the firewall.
-
-    Asked for 127.0.0.1 by name, it takes the address that other machines reach, and listens on all.
-    """
-    from ray._private import ray_constants
-
-    before = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        if before is None:
+            del os.environ[name]

@@ -8,34 +8,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from workbench.topology.detection.nvml import Missing, opened
 
 GIB = 2**30
-_NAME = re.compile(r"workbench run=(?P<run>\S+) device=(?P<device>\S+) pid=(?P<pid>\d+) host=(?P<host>\S+)")
+_NAME = re.compile(r"workbench run=(?P<run>\S+) devices=(?P<devices>\S*) pid=(?P<pid>\d+) host=(?P<host>\S+) \w+")
 
 
 @dataclass(frozen=True)
 class Holder:
-    """A placement group that is in place. ``run``, ``device``: of ours; None of others. ``bundles``: node's Ray id -> what it has there."""
+    """A placement group that is in place. ``bundles``: node's Ray id -> what it has there.
 
+    ``run``, ``devices``: what a run of ours wrote into the name; of the devices it holds one. None and empty where it is not ours.
+    """
+
+    id: str
     name: str
     pid: int | None
     host: str  # name or address of the driver's machine
     alive: bool  # whether its driver is
     bundles: Mapping[str, Mapping[str, float]]
     run: str | None = None
-    device: str | None = None
+    devices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         who = f"run {self.run!r}" if self.run else f"placement group {self.name!r}" if self.name else "a placement group"
         return f"{who} (pid {self.pid} on {self.host})"
 
 
-def group_name(run: str, device: str) -> str:
-    """The name of a placement group, which says who holds what; readable by every driver of the cluster."""
+def group_name(run: str, devices: Sequence[str]) -> str:
+    """A new name for a placement group: it says to every driver of the cluster who holds what. Ray wants each name once."""
     word = re.sub(r"\s", "_", run) or "-"
-    return f"workbench run={word} device={device} pid={os.getpid()} host={socket.gethostname()}"
+    return f"workbench run={word} devices={','.join(devices)} pid={os.getpid()} host={socket.gethostname()} {uuid4().hex[:8]}"
 
 
 def holders() -> tuple[Holder, ...]:
@@ -49,7 +54,7 @@ def holders() -> tuple[Holder, ...]:
 
 
 def _holder(row: Mapping[str, Any], job: Mapping[str, Any] | None) -> Holder:
-    bundles: dict[str, dict[str, float]] = {}
+    id, bundles = row["placement_group_id"], dict[str, dict[str, float]]()
     for index, wants in row["bundles"].items():
         there = bundles.setdefault(row["bundles_to_node_id"][index], {})
         for kind, amount in wants.items():
@@ -59,9 +64,9 @@ def _holder(row: Mapping[str, Any], job: Mapping[str, Any] | None) -> Holder:
     alive = bool(job) and not job["IsDead"]
     ours = _NAME.fullmatch(row["name"])
     if ours is None:
-        return Holder(row["name"], pid, host, alive, bundles)
+        return Holder(id, row["name"], pid, host, alive, bundles)
     alive = alive and (ours["host"] != socket.gethostname() or running(int(ours["pid"])))
-    return Holder(row["name"], int(ours["pid"]), ours["host"], alive, bundles, ours["run"], ours["device"])
+    return Holder(id, row["name"], int(ours["pid"]), ours["host"], alive, bundles, ours["run"], tuple(ours["devices"].split(",")))
 
 
 def running(pid: int) -> bool:

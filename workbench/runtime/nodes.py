@@ -42,6 +42,26 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Device:
+    """A device that a run wants. ``name``: as the map has it ("local:0"). ``roles``: for the errors."""
+
+    name: str
+    node: Node
+    gpu: GPU
+    roles: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """What Ray calls it: "GPU", or "CPU" for a slot."""
+        return "GPU" if self.gpu.kind == "gpu" else "CPU"
+
+    @property
+    def wants(self) -> dict[str, float]:
+        """Its bundle."""
+        return {"GPU": 1.0, "CPU": 1.0} if self.kind == "GPU" else {"CPU": 1.0}
+
+
+@dataclass(frozen=True)
 class Sight:
     """What a process sees of its machine."""
 
