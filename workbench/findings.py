@@ -86,6 +86,8 @@ CODES: Mapping[str, Code] = {
     "WB208": Code("sync mode that the map rules out", "error"),
     "WB209": Code("gradients without a group", "error"),
     "WB210": Code("two collective settings in one pool", "error"),
+    "WB211": Code("two training layouts in one pool", "error"),
+    "WB212": Code("collective setting without collectives", "info"),
     # links
     "WB301": Code("tensor-parallel group outside a clique", "warning"),
     "WB302": Code("tensor-parallel group across sockets", "warning"),

@@ -3,7 +3,10 @@
 import pytest
 
 from tests.mapping.checks.helpers import ask, codes, only
+from workbench.errors import ConfigError
+from workbench.mapping.checks import check
 from workbench.roles import Role
+from workbench.runtime.pools import split
 
 QWEN, SMALL = "shape:qwen2.5-7b", "shape:qwen2.5-1.5b"
 
@@ -90,7 +93,91 @@ def test_gradients():
 def test_one_setting_a_pool():
     both = {"actor": {"devices": [0, 1], "nccl_backend": "ring"}, "rollout": {"devices": [0, 1], "nccl_backend": "p2p"}}
     assert "actor, whose nccl_backend is ring" in only(ask(None, **both), "WB210").found
-    assert codes(ask(None, **{**both, "rollout": {"devices": [2, 3], "nccl_backend": "p2p"}})) == []
+    assert codes(ask(None, **{**both, "rollout": {"devices": [2, 3], "tp": 2, "nccl_backend": "p2p"}})) == []
+
+
+def test_roles_that_share_are_in_the_pool_too():
+    reference = {"share": "actor", "nccl_backend": "ring"}
+    found = only(ask(None, actor={"devices": [0, 1], "nccl_backend": "p2p"}, reference=reference, rollout="2"), "WB210")
+    assert (found.role, found.fix.patch) == ("reference", {"reference": {"share": "actor", "nccl_backend": "p2p"}})
+
+
+@pytest.mark.parametrize(
+    ("actor", "critic", "words", "mended"),
+    [
+        ("0-3 fsdp", "0-3", "laid out as fsdp:", {"layout": "fsdp"}),
+        ("0-3", {"devices": [0, 1, 2, 3], "tp": 2, "dp": 2}, "laid out as ddp:", {}),
+        ("0-3 tp2", "0-3 tp4", "laid out as tp=2:", {"tp": 2}),
+        (
+            {"devices": [0, 1, 2, 3], "layout": "fsdp", "sharding_strategy": "SHARD_GRAD_OP"},
+            "local:0-3 fsdp",
+            "laid out as fsdp SHARD_GRAD_OP:",
+            {"layout": "fsdp", "sharding_strategy": "SHARD_GRAD_OP"},
+        ),
+    ],
+)
+def test_two_training_layouts_in_one_pool(actor, critic, words, mended):
+    question = ask("dgx-a100", actor=actor, critic=critic, rollout="4-7", algo="ppo")
+    found = only(question, "WB211")
+    assert (found.role, found.severity) == ("critic", "error")
+    assert words in found.found
+    patch = dict(found.fix.patch["critic"])
+    assert [str(device).removeprefix("local:") for device in patch.pop("devices")] == ["0", "1", "2", "3"]
+    assert patch == mended
+    with pytest.raises(ConfigError, match="lays its models out in one way"):
+        split(question.devices, question.topology)
+    split(question.devices.apply(found), question.topology)
+
+
+@pytest.mark.parametrize("critic", ["0-3 fsdp", "share:actor", "4-7"])
+def test_one_training_layout_in_each_pool(critic):
+    question = ask("dgx-a100", actor="0-3 fsdp", critic=critic, rollout="0-3 tp2", algo="ppo")
+    assert "WB211" not in codes(question)
+    split(question.devices, question.topology)
+
+
+def test_a_reference_lies_as_the_actor_beside_it():
+    found = only(ask("dgx-a100", actor="0-3 tp2", reference="0-3 fsdp", rollout="4-7"), "WB211")
+    assert (found.role, found.severity, found.fix.patch) == ("reference", "warning", {"reference": {"devices": [0, 1, 2, 3], "tp": 2}})
+    assert "WB211" not in codes(ask("dgx-a100", actor="0-3 tp2", reference="0-1", rollout="4-7"))  # some of them: a pool of its own
+
+
+def test_layouts_that_memory_rules_out_are_not_patched_in():
+    """61 GiB of weights: beside a whole actor there is room for an eighth of a critic, and not for another whole one."""
+    found = only(ask("dgx-a100", actor="0-7", critic="0-7 fsdp", algo="ppo", model="shape:qwen2.5-32b"), "WB211")
+    assert found.fix.patch is None
+    assert found.fix.text == "write ddp for both, or give the critic devices of its own"
+
+
+RING = {"nccl_backend": "ring"}
+
+
+@pytest.mark.parametrize(
+    ("roles", "role", "words"),
+    [
+        ({"actor": {"devices": [0], **RING}}, "actor", "it is one process"),
+        ({"actor": "0", "rollout": {"devices": [0], "nccl_backend": "p2p"}}, "rollout", "it is one process"),
+        ({"actor": "0-1", "rollout": {"devices": [2, 3], **RING}}, "rollout", "each of its processes works by itself"),
+        ({"actor": "0-1", "rollout": {"devices": [2, 3], "tp": 2, **RING}}, None, ""),
+        ({"actor": "0-1", "rollout": {"devices": [0, 1], **RING}}, None, ""),  # the actor's processes are its own
+        ({"actor": "0-1", "reference": {"devices": [2, 3], **RING}}, None, ""),
+        ({"actor": "0-1", "reward": {"devices": [2, 3], **RING}}, "reward", "each of its processes works by itself"),
+        ({"actor": {"devices": [0], "nccl_backend": "none"}}, None, ""),
+    ],
+)
+def test_collective_settings_without_collectives(roles, role, words):
+    question = ask(None, **roles)
+    assert [finding.role for finding in check(question) if finding.code == "WB212"] == ([role] if role else [])
+    for pool in split(question.devices):
+        assert not pool.nccl or pool.is_world != (role in pool.roles)  # what is said is what is built
+    if role:
+        found = only(question, "WB212")
+        assert (found.severity, found.found) == ("info", f"{words}, and NCCL connects several")
+        assert "nccl_backend" not in found.fix.patch[role]
+
+
+def test_peer_access_on_the_cpu_is_told_once():
+    assert codes(ask(None, actor={"devices": "cpu", "nccl_backend": "p2p"})) == ["WB307"]
 
 
 def test_two_names_of_one_device_are_one():

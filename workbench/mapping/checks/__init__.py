@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 OF_MAP = (
     *(presence.absent, presence.twice, presence.ambiguous, presence.mixed, presence.forms),
     *(cast.missing, cast.useless, cast.inference_only, cast.sharing, cast.overlap),
-    *(layouts.group_size, layouts.model_sizes, layouts.possible, layouts.static, layouts.sync_mode, layouts.gradients, layouts.one_setting),
+    *(layouts.group_size, layouts.model_sizes, layouts.possible, layouts.static, layouts.sync_mode),
+    *(layouts.gradients, layouts.one_setting, layouts.one_layout, layouts.no_collectives),
     *(memory.too_large, memory.unknown),
     *(wires.tensor_groups, wires.different, wires.one_switch, wires.out_of_fabric, wires.denied, wires.not_known),
     *(presence.unused, balance.together, balance.slow, balance.sharing_pays, balance.no_work),

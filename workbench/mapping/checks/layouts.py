@@ -146,3 +146,44 @@ def one_setting(q: Question) -> Iterator[Finding]:
             found = f"it shares its processes with the {first}, whose nccl_backend is {theirs}"
             fix = changed(role, place, f"write {theirs} for both", nccl_backend=theirs)
             yield finding("WB210", role, f"{role}: nccl_backend {setting}", found, fix)
+
+
+def one_layout(q: Question) -> Iterator[Finding]:
+    """WB211: the models of one pool lie in its processes in one way; only the engine has a layout of its own."""
+    hosts: dict[frozenset[str], Role] = {}
+    for role in (Role.ACTOR, Role.CRITIC, Role.REFERENCE):
+        place = q.placed.get(role)
+        if place is None:
+            continue
+        host = hosts.setdefault(frozenset(q.named(role)), role)
+        theirs = q.placed[host]
+        if _lies(place) == _lies(theirs):
+            continue
+        if role is Role.REFERENCE:
+            found = f"it shares its processes with the {host}, and is laid out as {_lies(theirs)} with it"
+        else:
+            found = f"it shares its processes with the {host}, which is laid out as {_lies(theirs)}: they hold their models in one way"
+        same = {"layout": theirs.layout, "tp": theirs.tp, "dp": theirs.dp, "sharding_strategy": theirs.sharding_strategy}
+        fix = changed(role, place, f"write {_lies(theirs)} for both, or give the {role} devices of its own", **same)
+        asked = f"{role}: {place}" + (f", {place.sharding_strategy}" if place.sharding_strategy else "")
+        yield finding("WB211", role, asked, found, fix, "warning" if role is Role.REFERENCE else None)
+
+
+def _lies(place: Placement) -> str:
+    """ "fsdp SHARD_GRAD_OP": all that two models of one pool have in common."""
+    return " ".join(filter(None, (place.layout_name, place.sharding_strategy)))
+
+
+def no_collectives(q: Question) -> Iterator[Finding]:
+    """WB212: NCCL's settings for processes that it never connects: of one device each, or of engines that don't talk to one another."""
+    for role, place in q.places.items():
+        pool = frozenset(q.named(role))
+        if place.nccl_backend not in ("p2p", "ring") or not pool or (place.nccl_backend == "p2p" and place.on_cpu):
+            continue  # of the CPU's p2p tells WB307
+        roles = [other for other in q.places if frozenset(q.named(other)) == pool]
+        models = not {Role.ACTOR, Role.CRITIC, Role.REFERENCE}.isdisjoint(roles)
+        if len(pool) > 1 and (models or any(q.places[other].tp > 1 for other in roles)):
+            continue
+        alone = "it is one process" if len(pool) == 1 else "each of its processes works by itself"
+        fix = changed(role, place, "leave nccl_backend out", nccl_backend=None)
+        yield finding("WB212", role, f"{role}: nccl_backend {place.nccl_backend}", f"{alone}, and NCCL connects several", fix)
