@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
-from workbench.mapping.resolve import named
 from workbench.roles import Role
 from workbench.topology import Topology
 
@@ -48,7 +47,3 @@ def check_runnable(devices: "DeviceMap", machine: Topology | None = None) -> Non
     if places[Role.ROLLOUT].mode not in ("auto", "adapter"):
         fix = "write mode: adapter, or leave it out"
         raise ConfigError(f"rollout: mode {places[Role.ROLLOUT].mode!r}", "this version's engine gets the adapter", fix)
-    for role, place in places.items():
-        if place.nccl_backend in ("p2p", "ring") and len(named(devices, role, machine)) < 2:
-            found = "NCCL connects processes, and this role has one"
-            raise ConfigError(f"{role}: nccl_backend {place.nccl_backend!r}", found, "leave nccl_backend out")

@@ -50,8 +50,9 @@ class Outcome:
         return "\n\n".join(part.rstrip() for part in (self.diff, "\n".join(lines), whole, "\n".join(self._unsaid())) if part)
 
     def _unsaid(self) -> Iterator[str]:
-        """What this version does otherwise."""
-        if self.report.ok and (reason := limit(self.question.devices, self.question.algo)):
+        """What this version can't do yet, or does otherwise."""
+        reason = limit(self.question.devices, self.question.algo) or ("" if self.question.lora else "it trains LoRA adapters")
+        if self.report.ok and reason:
             yield f"this version can't run it yet: {reason}"
         elif self.report.ok and (mode := self.question.resolved[Role.ROLLOUT].mode) in ("zero_copy", "merged"):
             copy = ", so that the engine keeps a copy of the weights of its own" if mode == "zero_copy" else ""
