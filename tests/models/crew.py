@@ -7,14 +7,22 @@ import traceback
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any
+
+
+# Imported once, for all processes of all crews.
+HEAVY = ["accelerate", "peft", "transformers.models.llama.modeling_llama", "workbench.models.actor"]
 
 
 class Crew:
     """``size`` processes. ``run`` calls one function on all of them and returns what each gave, by rank."""
 
     def __init__(self, size: int) -> None:
-        context, self.pipes, self.processes = get_context("spawn"), [], []
+        context = get_context("forkserver")
+        context.set_forkserver_preload(HEAVY)
+        self.pipes: list[Connection] = []
+        self.processes: list[BaseProcess] = []
         meeting = tempfile.mktemp(prefix="crew-")
         for rank in range(size):
             ours, theirs = context.Pipe()

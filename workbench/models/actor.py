@@ -13,6 +13,7 @@ from workbench.errors import Stopped
 from workbench.models.base import Base, BasePlan
 from workbench.models.compression import check_compression, check_ranks, handlers
 from workbench.models.experience import Experience, Share, learns, shares
+from workbench.models.layouts import Layout
 from workbench.models.learner import Learner
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Masters, Optimizer
@@ -36,6 +37,7 @@ class ActorPlan:
     compression: str | None = None  # of gradients under ddp: "fp16", "bf16" or "powersgd"
 
     def __post_init__(self) -> None:
+        Layout.parse(self.layout, self.sharding)
         check_compression(self.compression, self.layout, self.device)
 
     @property
@@ -74,8 +76,7 @@ class Actor(Base):
         super().__init__(plan.base, ranks, {"default": (plan.lora, plan.seed)}, handlers(plan.compression))
         self.plan = plan
         self.updates = 0  # optimizer steps so far; counted before each, so that a broken-off one counts too
-        trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        self.learner = Learner(self, trained, plan.optimizer, plan.compression)
+        self.learner = Learner(self, self.parameters_of("default"), plan.optimizer, plan.compression)
 
     @property
     def masters(self) -> Masters:

@@ -79,6 +79,10 @@ class Base:
             elif self.layout.kind == "fsdp":  # what gathers the weights happens around this, uncompiled
                 layer.forward = torch.compile(layer.forward, dynamic=True, options=ROUNDS_AS_THE_ENGINE)
 
+    def parameters_of(self, adapter: str) -> dict[str, torch.nn.Parameter]:
+        """The parameters of one adapter, by their names in the model."""
+        return {name: parameter for name, parameter in self.model.named_parameters() if f".{adapter}." in name}
+
     # ------------------------------------------------------------ log-probabilities
 
     def logp(self, packed: Packed, temperature: float) -> torch.Tensor:

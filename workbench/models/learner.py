@@ -99,13 +99,14 @@ class Learner:
         taken = self.optimizer.state_dict()
         taken["state"] = {}
         for number, ((name, like), master) in enumerate(zip(self.named.items(), self.masters.parameters, strict=True)):
-            master.copy_(piece_as(saved[name].to(self.base.device), like))
+            master.copy_(self._mine(saved[name], like))
             kinds = {key.split(".", 1)[0]: value for key, value in state.items() if key.split(".", 1)[1] == name}
             del kinds["weight"]
-            if kinds:
-                taken["state"][number] = {
-                    kind: piece_as(value.to(self.base.device), like) if value.shape == like.shape else value
-                    for kind, value in kinds.items()
-                }
+            if kinds:  # copies: the optimizer works in place on what it is given
+                taken["state"][number] = {kind: self._mine(value, like).clone() for kind, value in kinds.items()}
         self.optimizer.load_state_dict(taken)
         self.masters.write_back()
+
+    def _mine(self, value: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        """This rank's piece of a checkpoint's tensor; a single number (Adam's count of steps) stays where it is."""
+        return piece_as(value.to(self.base.device), like) if value.shape == like.shape else value

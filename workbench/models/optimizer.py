@@ -69,7 +69,9 @@ class Masters:
         self.parameters = [_master_of(parameter) for parameter in parameters]
         self.pairs = [(p, m) for p, m in zip(self.trained, self.parameters, strict=True) if p is not m]
         for parameter, master in self.pairs:
-            parameter.register_post_accumulate_grad_hook(_collector(master))
+            active = parameter.requires_grad  # peft turns it off for adapters that wait
+            parameter.requires_grad_(True).register_post_accumulate_grad_hook(_collector(master))
+            parameter.requires_grad_(active)
 
     @torch.no_grad()
     def write_back(self) -> None:
