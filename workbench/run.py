@@ -44,9 +44,11 @@ class Run(Life):
     prompts, never trained on, are scored before and after. ``topology``: ``Topology.cpu(slots=4)`` rehearses a map of GPUs on CPU slots.
     ``runtime``: "inline" (all roles in this process), "ray" (a process per device) or ``wb.Ray(...)``; "auto": inline on one CPU, else
     Ray. ``overlap=1`` samples the next step while this one is learnt from, where actor and rollout have devices of their own.
-    ``restart``: when a worker dies, go on from the last checkpoint with new ones. Nothing is loaded before the first ``train``, ``start`` or ``generate``.
-    Raises ConfigError on values that can't work and StateError on calls that the run's state doesn't allow. A run of the same name
-    that is still open in this process is closed first, so that running a cell again does no harm.
+    ``restart``: when a worker dies, go on from the last checkpoint with new ones.
+
+    Nothing is loaded before the first ``train``, ``start`` or ``generate``. Raises ConfigError on values that can't work and StateError
+    on calls that the run's state doesn't allow. A run of the same name that is still open in this process is closed first, so that
+    running a cell again does no harm.
     """
 
     def __init__(

@@ -13,7 +13,8 @@ from typing import Any
 from workbench.errors import ClusterError
 from workbench.mapping.devices import number_of
 from workbench.runtime.holders import group_name, holders
-from workbench.runtime.nodes import PROBE_SECONDS, Device, Node
+from workbench.runtime.nodes import PROBE_SECONDS, Device, Node, visible_to_raylet
+from workbench.topology.detection import Machine, detect
 
 DEATH_SECONDS = 15.0  # until Ray has noticed a dead driver
 TURN_SECONDS = 120.0  # for another run to finish reserving
@@ -64,7 +65,10 @@ def _take(run: str, node: Node, devices: Sequence[Device], count: int) -> list[A
 
 def hold_exactly(run: str, node: Node, devices: Sequence[Device]) -> dict[str, Any]:
     """GPU -> a placement group that holds this very GPU."""
-    groups = _take(run, node, devices, len(devices))
+    free_now = int(free(node).get("GPU", 0)) if devices else 0
+    # Ray gives the lowest numbers first, so this many mostly hold them all: one round of questions.
+    likely = max((device.gpu.index + 1 for device in devices), default=0)
+    groups = _take(run, node, devices, max(len(devices), min(likely, free_now)))
     if len(devices) == node.gpus:  # all of them: none can be a wrong one
         return {device.name: group for device, group in zip(devices, groups, strict=True)}
     try:
@@ -87,7 +91,7 @@ def _positions(node: Node, groups: Sequence[Any]) -> dict[int, Any]:
     import ray
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    task = ray.remote(num_cpus=0, num_gpus=1)(which_gpu)
+    task = ray.remote(num_cpus=0, num_gpus=1, max_calls=0)(which_gpu)  # it leaves no trace on a GPU: its process may live on
     answers = [task.options(scheduling_strategy=PlacementGroupSchedulingStrategy(group, 0)).remote() for group in groups]
     found = {}
     for group, (id, uuid) in zip(groups, ray.get(answers, timeout=PROBE_SECONDS), strict=True):
@@ -100,10 +104,14 @@ def which_gpu() -> tuple[str, str | None]:
     """What Ray calls the GPU that it gave this task, and its UUID; None where NVML knows none."""
     import ray
 
-    from workbench.topology.detection import Machine, detect
-
     id = str(ray.get_gpu_ids()[0])
-    return id, detect(Machine({**os.environ, "CUDA_VISIBLE_DEVICES": id})).gpus[0].uuid
+    uuid = detect(Machine(visible_to_raylet(id))).gpus[0].uuid
+    # Ray has written the variable for this task, and would leave it to the next one of this process.
+    before = visible_to_raylet().get("CUDA_VISIBLE_DEVICES")
+    os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+    if before is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = before
+    return id, uuid
 
 
 def _taken(node: Node, device: Device, ours: Sequence[Any]) -> ClusterError:

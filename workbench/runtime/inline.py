@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from workbench.runtime.calls import Answer, Call
+from workbench.runtime.calls import Answer, Call, Held
 from workbench.runtime.plans import Post, Report, Stop, WorkerPlan
 from workbench.runtime.pools import Pool
 from workbench.runtime.worker import Worker
@@ -25,7 +25,11 @@ class Inline:
     def run(self, calls: Sequence[Call], stop: Stop) -> list[Answer]:
         """One after the other, in the caller's thread."""
         self.worker.stop = stop
-        return [Answer(self.worker.attend(call.method, (*call.args, *([call.carry.ref] if call.carry else [])))) for call in calls]
+        return [self._answer(call) for call in calls]
+
+    def _answer(self, call: Call) -> Answer:
+        value = self.worker.attend(call.method, (*call.args, *([call.carry.ref] if call.carry else [])))
+        return Answer(Held(value) if call.hold else value)
 
     def close(self) -> None:
         """End the engine, drop the models."""

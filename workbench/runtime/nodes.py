@@ -5,6 +5,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from workbench.errors import ClusterError
@@ -70,12 +71,22 @@ class Sight:
     versions: Mapping[str, str]
 
 
-def look(counted: int) -> Sight:
-    """This machine. ``counted``: the GPUs that Ray has here."""
-    environment = dict(os.environ)
-    if counted and environment.get("CUDA_VISIBLE_DEVICES") == "":
-        del environment["CUDA_VISIBLE_DEVICES"]  # RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO hides them from a task without a GPU
-    return Sight(detect(Machine(environment)), len(os.sched_getaffinity(0)), versions())
+def look() -> Sight:
+    """This machine, as a worker of Ray sees it."""
+    return Sight(detect(Machine(visible_to_raylet())), len(os.sched_getaffinity(0)), versions())
+
+
+def visible_to_raylet(gpu: str | None = None) -> dict[str, str]:
+    """This worker's environment with the CUDA_VISIBLE_DEVICES of Ray's own process, or with ``gpu`` alone.
+
+    Ray writes that variable anew for each task that has a GPU, and leaves it behind; the process that starts all workers keeps it.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    lines = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
+    given = [line.decode() for line in lines if line.startswith(b"CUDA_VISIBLE_DEVICES=")]
+    visible = given[0].partition("=")[2] if given else None
+    visible = visible if gpu is None else gpu
+    return environment if visible is None else environment | {"CUDA_VISIBLE_DEVICES": visible}
 
 
 def versions() -> dict[str, str]:
@@ -124,8 +135,7 @@ def _ask(records: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> dict
 
     task = ray.remote(num_cpus=0)(look)
     asked = {
-        r["NodeID"]: task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(r["NodeID"], soft=False)).remote(gpus_of(r))
-        for r in records
+        r["NodeID"]: task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(r["NodeID"], soft=False)).remote() for r in records
     }
     found = {}
     for id, answer in asked.items():

@@ -1,6 +1,7 @@
 """A map as pools: one process per device for the roles that have exactly those devices. Plain data, no torch, no Ray."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from workbench.errors import ConfigError
 from workbench.mapping import DeviceMap
@@ -72,7 +73,7 @@ class Fan:
     def slices(self, count: int) -> tuple[range, ...]:
         """0 .. count-1 in one run for each copy, of nearly equal length."""
         cuts = [count * copy // self.copies for copy in range(self.copies + 1)]
-        return tuple(range(a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+        return tuple(range(a, b) for a, b in pairwise(cuts))
 
 
 def machine_of(devices: DeviceMap, topology: Topology | None) -> Topology | None:

@@ -30,8 +30,12 @@ class Private:
         self._thread = threading.Thread(target=self._live, name="workbench-ray", daemon=True)
         self._thread.start()
         self._ready.wait()
-        if self._error is not None:
+        if isinstance(self._error, ClusterError):
             raise self._error
+        if self._error is not None:
+            words = str(self._error).strip().partition("\n")[0]
+            fix = f"is the machine too busy for it? Its logs are in {_folder()}/session_latest/logs"
+            raise ClusterError("a private Ray", f"it did not start: {words}", fix) from self._error
 
     def end(self) -> None:
         """Stop its processes."""

@@ -41,8 +41,8 @@ class Routes(tuple[Route, ...]):
         return "\n".join(map(str, self)) or "no routes: every role works in this process"
 
     def with_bytes(self, moved: Mapping[tuple[str, str], int]) -> "Routes":
-        """The same with what was moved. ``moved``: (phase, "there" or "back" or "sync") -> bytes."""
-        return Routes(replace(route, bytes=moved.get((route.phase, _side(route)), 0)) for route in self)
+        """The same with what was moved. ``moved``: (phase, "there" or "back" or "sync") -> bytes, of the phases that there were."""
+        return Routes(replace(route, bytes=moved.get((route.phase, _side(route)))) for route in self)
 
 
 def _side(route: Route) -> str:

@@ -4,7 +4,12 @@ from workbench.errors import MemoryShortError
 from workbench.roles import Role
 from workbench.runtime.pools import Pool
 
-ROLE_OF = {"update": Role.ACTOR, "sync": Role.ROLLOUT, "receive": Role.ROLLOUT, "rollout": Role.ROLLOUT, "reference": Role.REFERENCE}
+ROLE_OF = {
+    "update": Role.ACTOR,
+    "reference": Role.REFERENCE,
+    "score": Role.REWARD,
+    **dict.fromkeys(("rollout", "warm_up", "score_afresh", "sync", "receive"), Role.ROLLOUT),
+}
 
 
 def shortage(error: BaseException, method: str, pool: Pool, rank: int, uuid: str | None) -> MemoryShortError:
@@ -34,6 +39,8 @@ def _fix(role: Role, pool: Pool) -> str:
             words.append(f"{few}layout fsdp, which shards the weights ({role}: '... fsdp')")
         else:
             words.append("more devices for it")
+    elif role is Role.REWARD:
+        words.append("a reward that takes less, or devices of its own (reward: other devices)")
     else:
         words.append("fewer VLLM(max_sequences=...) or a larger VLLM(memory_share=...)")
         if Role.ACTOR in pool.roles:

@@ -4,6 +4,7 @@ What goes to which rank is derived from the pools (see routes.py); a runtime car
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from workbench.algos import Algorithm
 from workbench.batch import Batch, Completion
 from workbench.errors import StateError, SyncError
 from workbench.models.actor import Update
-from workbench.models.experience import Experience, shares
+from workbench.models.experience import Experience, Share, shares
 from workbench.models.packing import Row
+from workbench.ragged import Ragged
 from workbench.records import EngineReady, Sync
 from workbench.reshard.canary import Canary
 from workbench.roles import Role
@@ -109,7 +111,7 @@ class Team:
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
         )
-        asked = [(share, algo, rate, signal.version) for share in shares(whole, algo, self._fan(Role.ACTOR).copies)]
+        asked = [(_packed(share), algo, rate, signal.version) for share in shares(whole, algo, self._fan(Role.ACTOR).copies)]
         self._updates = None
         try:
             update: Update = self._spread(Role.ACTOR, "update_actor", asked, stop, "update")[0]
@@ -225,6 +227,12 @@ class Team:
             raise StateError(f"ask the {role} for {method}", "no worker has that role", "see the map: run.routes")
         pool = self.home[role]
         return self.runtime.run([Call(pool, rank, method, args, carry, hold) for rank in range(pool.size)], stop)
+
+
+def _packed(share: Share) -> Share:
+    """The same in few pieces, for the way to another process."""
+    ref_logp = None if share.ref_logp is None else Ragged.of(share.ref_logp)
+    return replace(share, advantages=Ragged.of(share.advantages), ref_logp=ref_logp)
 
 
 def rows_of(batch: Batch) -> list[Row]:

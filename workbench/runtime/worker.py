@@ -24,6 +24,7 @@ from workbench.models.experience import Share
 from workbench.models.packing import Row
 from workbench.models.ranks import Ranks
 from workbench.models.tokenizer import Tokenizer
+from workbench.ragged import Ragged
 from workbench.records import EngineReady
 from workbench.reshard.canary import Canary
 from workbench.reshard.parcel import Parcel
@@ -110,13 +111,13 @@ class Worker:
             raise DivergedError("rollout", "the engine's log-probabilities are not finite: the policy has diverged", fix)
         return completions
 
-    def reference(self, rows: Sequence[Row], temperature: float) -> list[torch.Tensor]:
+    def reference(self, rows: Sequence[Row], temperature: float) -> Ragged:
         """Log-probabilities of every response under the base: one (length,) tensor a row, on the CPU."""
         if self.actor is not None:
             scored = self.actor.score(rows, temperature, adapter=False, should_stop=self.stop)
         else:
             scored = self._base.score(rows, temperature, should_stop=self.stop)
-        return [logp.cpu() for logp in scored]
+        return Ragged.of(scored).cpu()
 
     def update(self, data: Share, algo: Algorithm, rate: float, version: int | None = None) -> Update:
         """Learn from this rank's share; the canary sees engine and trainer side by side before anything is applied.
@@ -233,7 +234,8 @@ class Worker:
             lies = {"layout": pool.layout, "sharding": pool.sharding, "compression": plan.compression}
             self.actor = Actor(ActorPlan(plan.model, plan.lora, plan.optimizer, plan.device, plan.dtype, plan.seed, **lies), self.ranks)
         else:
-            self.base = Base(BasePlan(plan.model, plan.device, plan.dtype, pool.layout, pool.sharding), self.ranks)
+            budget = plan.optimizer.token_budget
+            self.base = Base(BasePlan(plan.model, plan.device, plan.dtype, pool.layout, pool.sharding, budget), self.ranks)
 
     def _start_engine(self) -> EngineReady:
         plan, began = self.plan, time.monotonic()
@@ -242,10 +244,10 @@ class Worker:
         return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
 
     def _check_dated(self, data: Share, version: int) -> None:
-        """The canary for rows of an older adapter: the trainer goes back to it for a few of them."""
+        """The canary for rows of an older adapter: the trainer goes back to it for a few of them, too few to be stopped at."""
         rows = list(range(min(DATED, len(data.rows))))
         with self._kept.again(version, self._trained):
-            scored = self._actor.score([data.rows[r] for r in rows], data.temperature, should_stop=self.stop)
+            scored = self._actor.score([data.rows[r] for r in rows], data.temperature)
         apart = [(logp.cpu() - torch.tensor(data.engine_logp[r])).abs() for r, logp in zip(rows, scored, strict=True)]
         mine = torch.cat(apart) if apart else torch.zeros(1)
         sums = self.ranks.agree((float(mine.max()), float(mine.sum()), mine.numel()))

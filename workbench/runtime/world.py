@@ -7,9 +7,10 @@ OPEN_SECONDS = 300.0  # for all ranks to meet
 
 
 def join_world(rank: int, size: int, address: tuple[str, int], device: str) -> None:
-    """Rank ``rank`` of ``size``, meeting at ``address`` (host, port). ``device``: "cpu" (gloo) or "cuda" (NCCL; gloo for what lies on the CPU).
+    """Rank ``rank`` of ``size``, meeting at ``address`` (host, port).
 
-    accelerate, vLLM and peft find their place in the same variables that torchrun would have set. Each process sees one GPU, its 0.
+    ``device``: "cpu" (gloo) or "cuda" (NCCL; gloo for what lies on the CPU). accelerate, vLLM and peft find their place in the
+    variables that torchrun would have set. Each process sees one GPU, its 0.
     """
     import torch.distributed as dist
 

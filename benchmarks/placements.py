@@ -1,0 +1,172 @@
+"""The same GRPO step under several device maps: seconds per phase, overlap, bytes by route, memory by GPU, memory after close.
+
+    python -m benchmarks.placements                       # all that fit the GPUs that are there
+    python -m benchmarks.placements --only apart overlap  # some
+    python -m benchmarks.placements --small               # a small model on four CPU slots, to try the script
+
+Random weights at the shape of Qwen2-1.5B, as in ``grpo_step``. Every map runs through Ray, a process per GPU, in one run of this
+script: compare within it. The first steps compile; figures are medians over the later ones.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import workbench as wb
+from benchmarks.common import write
+from benchmarks.grpo_step import CHARACTERS, SHAPES, reward
+
+PLACEMENTS: dict[str, tuple[dict[str, str], int]] = {  # name -> map, overlap
+    "one": ({"actor": "0"}, 0),
+    "ddp": ({"actor": "0-1"}, 0),
+    "fsdp": ({"actor": "0-1 fsdp", "rollout": "0-1"}, 0),
+    "apart": ({"actor": "0", "rollout": "1"}, 0),
+    "overlap": ({"actor": "0", "rollout": "1"}, 1),
+    "roles": ({"actor": "0-1", "rollout": "2", "reference": "3", "reward": "3"}, 0),
+}
+
+
+def gpus() -> list[dict[str, float | str]]:
+    """Name, UUID and memory in use (GiB) of every GPU, by NVML: this process never touches CUDA."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+    return [
+        {
+            "name": pynvml.nvmlDeviceGetName(handle),
+            "uuid": pynvml.nvmlDeviceGetUUID(handle),
+            "used_gib": pynvml.nvmlDeviceGetMemoryInfo(handle).used / 2**30,
+        }
+        for handle in handles
+    ]
+
+
+def measure(name: str, arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
+    """One map: medians over all steps but the first ``arguments.skip``, and what is left of it afterwards."""
+    from random import Random
+
+    rng = Random(0)
+    texts = ["".join(rng.choice(CHARACTERS) for _ in range(arguments.prompt_tokens)) for _ in range(1024)]
+    places, overlap = PLACEMENTS[name]
+    before, began = gpus(), time.monotonic()
+    run = wb.Run(
+        wb.DeviceMap(**places),
+        task=wb.tasks.from_list([(text, "") for text in texts], scorer=reward),
+        model=model,
+        algo=wb.GRPO(group_size=arguments.group),
+        lora=wb.LoRA(rank=16, alpha=32),
+        sampling=wb.Sampling(prompts=arguments.prompts, max_tokens=arguments.tokens),
+        optimizer=wb.Optimizer(learning_rate=1e-5),
+        engine=wb.VLLM(window=arguments.prompt_tokens + arguments.tokens, memory_share=arguments.memory_share),
+        topology=None if before else wb.Topology.cpu(slots=4),
+        runtime="ray",
+        overlap=overlap,
+        held_out=0,
+        checkpoint_every=None,
+        trackers=(),
+        name=name,
+        folder=tempfile.mkdtemp(),
+    )
+    for step in run.train(arguments.steps):
+        print(step, {phase: round(seconds, 3) for phase, seconds in step.phase_seconds.items()}, flush=True)
+    ready = time.monotonic()
+    figures = of_run(run, arguments.skip)
+    run.close()
+    return figures | {
+        "map": places,
+        "overlap": overlap,
+        "seconds_until_the_last_step": ready - began,
+        "close_seconds": time.monotonic() - ready,
+        "memory_gib": {"before": [g["used_gib"] for g in before], "after_close": [g["used_gib"] for g in gpus()]},
+        "driver_initialised_cuda": "torch" in sys.modules and sys.modules["torch"].cuda.is_initialized(),
+    }
+
+
+def of_run(run: wb.Run, skip: int) -> dict[str, Any]:
+    """What its records say."""
+    steps = run.steps[skip:]
+    syncs = [e.record for e in run.events if e.kind == "sync"][-len(steps) :]
+    peaks: dict[str, float] = {}
+    for event in run.events:
+        if event.kind == "memory":
+            peaks[event.device] = max(peaks.get(event.device, 0.0), event.record.peak_gib)
+    beyond = [1 - sum(s.phase_seconds.values()) / s.seconds for s in steps]
+    return {
+        "seconds_per_step": median(s.seconds for s in steps),
+        "step_seconds": [round(s.seconds, 3) for s in run.steps],
+        "phase_seconds": {phase: median(s.phase_seconds.get(phase, 0.0) for s in steps) for phase in steps[0].phase_seconds},
+        "ahead_seconds": median(s.ahead_seconds for s in steps),
+        "staleness": max(s.staleness for s in steps),
+        "share_beyond_the_phases": {"median": median(beyond), "max": max(beyond)},
+        "sync": {
+            "seconds": median(s.seconds for s in syncs),
+            "proof_seconds": median(s.proof_seconds for s in syncs),
+            "bytes": syncs[-1].bytes,
+        },
+        "logprob_diff": {"max": max(s.logprob_diff_max for s in steps), "mean": median(s.logprob_diff_mean for s in steps)},
+        "importance_mean": median(s.importance_mean for s in steps),
+        "peak_memory_gib": peaks,
+        "engine_start_seconds": next(e.record.seconds for e in run.events if e.kind == "engine_ready"),
+        "routes": str(run.routes).splitlines(),
+    }
+
+
+def fits(name: str, count: int) -> bool:
+    """Whether a map's devices are there. On a machine without GPUs there are four CPU slots."""
+    numbers = [int(number) for place in PLACEMENTS[name][0].values() for number in place.split()[0].split("-")]
+    return max(numbers) < (count or 4)
+
+
+def make_elsewhere(folder: str, shape: str) -> Path:
+    """The model, made by another process: this one is a driver."""
+    code = f"from benchmarks.grpo_step import make_model; from pathlib import Path; make_model(Path({folder!r}), {shape!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+    return Path(folder)
+
+
+def main() -> None:
+    """Parse, measure, write after every map: a later one may fail."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=PLACEMENTS, default=[])
+    parser.add_argument("--shape", default="qwen2-1.5b", choices=SHAPES)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--skip", type=int, default=2)
+    parser.add_argument("--prompts", type=int, default=64)
+    parser.add_argument("--group", type=int, default=8)
+    parser.add_argument("--prompt-tokens", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--memory-share", type=float, default=0.4)
+    parser.add_argument("--small", action="store_true", help="a small model and few tokens, for a CPU")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--name", default="placements_h200")
+    arguments = parser.parse_args()
+    if arguments.small:
+        arguments.shape, arguments.prompts, arguments.tokens, arguments.prompt_tokens = "small", 8, 16, 16
+    found = gpus()
+    names = arguments.only or [name for name in PLACEMENTS if fits(name, len(found))]
+    figures: dict[str, Any] = {
+        "what": "GRPO, LoRA r16 all-linear, adapter mode, a process per GPU through Ray",
+        "gpus": [gpu["name"] for gpu in found],
+        "shape": {"model": arguments.shape, **{k: getattr(arguments, k) for k in ("prompts", "group", "prompt_tokens", "tokens")}},
+        "steps": {"measured": arguments.steps - arguments.skip, "skipped": arguments.skip},
+        "placements": {},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        model = make_elsewhere(folder, arguments.shape)
+        for name in names:
+            figures["placements"][name] = measure(name, arguments, model)
+            write(arguments.name, figures, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
