@@ -10,23 +10,26 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-
 # Imported once, for all processes of all crews.
 HEAVY = ["accelerate", "peft", "transformers.models.llama.modeling_llama", "workbench.models.actor"]
 
 
 class Crew:
-    """``size`` processes. ``run`` calls one function on all of them and returns what each gave, by rank."""
+    """``size`` processes. ``run`` calls one function on all of them and returns what each gave, by rank.
 
-    def __init__(self, size: int) -> None:
-        context = get_context("forkserver")
-        context.set_forkserver_preload(HEAVY)
+    ``gpus``: each process sees one GPU, the one of its rank, and the world has NCCL beside gloo.
+    """
+
+    def __init__(self, size: int, *, gpus: bool = False) -> None:
+        context = get_context("spawn" if gpus else "forkserver")
+        if not gpus:
+            context.set_forkserver_preload(HEAVY)
         self.pipes: list[Connection] = []
         self.processes: list[BaseProcess] = []
         meeting = tempfile.mktemp(prefix="crew-")
         for rank in range(size):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_live, args=(theirs, rank, size, meeting), daemon=True)
+            process = context.Process(target=_live, args=(theirs, rank, size, meeting, gpus), daemon=True)
             process.start()
             self.pipes.append(ours)
             self.processes.append(process)
@@ -54,7 +57,9 @@ class Crew:
             process.kill()
 
 
-def _live(pipe: Connection, rank: int, size: int, meeting: str) -> None:
+def _live(pipe: Connection, rank: int, size: int, meeting: str, gpus: bool) -> None:
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(rank)
     import torch
     import torch.distributed as dist
 
@@ -63,7 +68,7 @@ def _live(pipe: Connection, rank: int, size: int, meeting: str) -> None:
         unused.bind(("", 0))
         port = unused.getsockname()[1]
     os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if gpus else "gloo", init_method=f"file://{meeting}", rank=rank, world_size=size)
     while (task := pipe.recv()) is not None:
         function, args = task
         try:

@@ -39,9 +39,9 @@ def crew() -> Iterator[Crew]:
 
 
 def plan_of(model: Path, **options: object) -> ActorPlan:
-    dtype = str(options.pop("dtype", "float32"))
     optimizer = Optimizer(learning_rate=1e-2, token_budget=60)
-    return ActorPlan(model, LoRA(rank=4, alpha=8), optimizer, "cpu", dtype, 0, **options)  # type: ignore[arg-type]
+    plan = ActorPlan(model, LoRA(rank=4, alpha=8), optimizer, "cpu", "float32", 0)
+    return dataclasses.replace(plan, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +57,10 @@ class Start:
 
 @pytest.fixture(scope="module")
 def start(small_model: Path) -> Start:
+    return start_of(small_model)
+
+
+def start_of(small_model: Path) -> Start:
     generator = torch.Generator().manual_seed(5)
 
     def ids(longest: int) -> tuple[int, ...]:
@@ -97,10 +101,10 @@ def learn(plan: ActorPlan, start: Start, ranks: Ranks | None = None, updates: in
         actor.learner.clear()
         actor._together(actor._accumulate(share, ALGO, part, {}, lambda: False))
         actor.learner.sum_gradients()
-        gradients |= {f"{number}.{name}": gradient.clone() for name, gradient in actor.learner.whole_gradients().items()}
+        gradients |= {f"{number}.{name}": gradient.clone().cpu() for name, gradient in actor.learner.whole_gradients().items()}
     done = [actor.update(share, ALGO, 1e-2) for _ in range(updates)]
-    scores = actor.score(start.data.rows, 0.7)
-    return Learnt(gradients, {n: t.clone() for n, t in actor.adapter().items()}, actor.trainer_state(), done, scores)
+    scores = [logp.cpu() for logp in actor.score(start.data.rows, 0.7)]
+    return Learnt(gradients, {n: t.clone().cpu() for n, t in actor.adapter().items()}, actor.trainer_state(), done, scores)
 
 
 def in_crew(model: Path, start: Start, options: dict[str, object]) -> Learnt:
