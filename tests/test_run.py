@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import threading
 import time
 import weakref
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.runtime.conftest import worker_of
 from workbench.errors import ConfigError, EngineError, RewardError, StateError
 from workbench.events import read_events
 from workbench.records import HeldOut, State, Step, Sync
@@ -77,6 +79,7 @@ def test_training_raises_the_reward_and_every_step_is_a_record(run: Run) -> None
         assert set(step.phase_seconds) == {"rollout", "reward", "reference", "advantages", "update_actor", "sync"}
         assert sum(step.phase_seconds.values()) == pytest.approx(step.seconds, rel=0.2)
     assert [s.adapter_version for s in steps] == [1, 2, 3]
+    assert {(s.staleness, s.ahead_seconds) for s in steps} == {(0, 0.0)}  # in one process nothing is sampled ahead
 
 
 def test_held_out_prompts_are_scored_before_and_after(run: Run) -> None:
@@ -99,8 +102,30 @@ def test_the_folder_holds_the_run(run: Run) -> None:
     assert metrics["held_out_reward"]["after"] > metrics["held_out_reward"]["before"]
     assert metrics["sync"]["bytes"] > 0
     assert [e.seq for e in read_events(run.path / "events.jsonl")] == list(range(len(run.events)))
-    assert json.loads((run.path / "placement.json").read_text())["actor"] == ["cpu:0"]
+    seats = json.loads((run.path / "placement.json").read_text())
+    assert [(seat["role"], seat["node"], seat["device"], seat["uuid"], seat["pid"], seat["layout"]) for seat in seats] == [
+        (role, "local", "cpu:0", None, os.getpid(), "ddp") for role in ("actor", "rollout", "reference", "reward")
+    ]
+    assert [(seat["rank"], seat["world"], seat["group"]) for seat in seats] == [(0, 1, "actor+rollout+reference")] * 3 + [(0, 1, "driver")]
     assert not [p.name for p in run.path.iterdir() if p.name.startswith(".")]
+
+
+def test_the_log_says_where_every_role_is(run: Run) -> None:
+    (text,) = [text for event in run.events if "Device mapping resolved:" in (text := event.data.get("text", ""))]
+    assert [line.split()[:2] for line in text.splitlines()[1:]] == [[role, "ddp"] for role in ("actor", "rollout", "reference", "reward")]
+    assert text.count(f"cpu:0 (pid {os.getpid()})") == 4
+
+
+def test_routes_of_one_process_stay_in_it(run: Run) -> None:
+    assert [(route.phase, route.source, route.target, route.how, route.bytes) for route in run.routes] == [
+        ("rollout", "driver", "rollout", "stay", 0),
+        ("rollout", "rollout", "driver", "stay", 0),
+        ("reference", "driver", "reference", "stay", 0),
+        ("reference", "reference", "driver", "stay", 0),
+        ("update_actor", "driver", "actor", "stay", 0),
+        ("update_actor", "actor", "driver", "stay", 0),
+        ("sync", "actor", "rollout", "stay", 0),
+    ]
 
 
 def test_the_adapter_is_read_by_peft_and_says_what_the_engine_says(run: Run, small_model: Path) -> None:
@@ -183,13 +208,13 @@ def test_leaving_the_loop_is_a_pause(rested: Run) -> None:
 
 
 def test_wait_raises_what_failed_in_the_thread(rested: Run) -> None:
-    scorer = rested._training.scorer.fn
+    scorer = rested._training.judge.scorer.fn
 
     def fails(prompt: str, completion: str, answer: Any) -> float:
         raise LookupError("no such word")
 
     done = len(rested.steps)
-    rested._training.scorer.fn = fails
+    rested._training.judge.scorer.fn = fails
     try:
         rested.start(2)
         with pytest.raises(RewardError, match=r"prompt .*'sort .*LookupError"):
@@ -197,22 +222,22 @@ def test_wait_raises_what_failed_in_the_thread(rested: Run) -> None:
         assert rested.state == "failed"
         assert "no such word" in [e.record for e in rested.events if isinstance(e.record, State)][-1].error
     finally:
-        rested._training.scorer.fn = scorer
+        rested._training.judge.scorer.fn = scorer
     assert [s.step for s in rested.train(1)] == [done + 1]  # the run goes on once the reward is mended
 
 
 def test_a_step_without_any_variance_is_recorded_and_skipped(rested: Run) -> None:
-    scorer = rested._training.scorer.fn
-    rested._training.scorer.fn = lambda prompt, completion, answer: 0.5
-    before = {name: t.clone() for name, t in rested._training.crew.worker.actor.adapter().items()}
+    scorer = rested._training.judge.scorer.fn
+    rested._training.judge.scorer.fn = lambda prompt, completion, answer: 0.5
+    before = {name: t.clone() for name, t in worker_of(rested._training.crew.team).actor.adapter().items()}
     try:
         (step,) = rested.train(1)
     finally:
-        rested._training.scorer.fn = scorer
+        rested._training.judge.scorer.fn = scorer
     assert step.skipped
     assert step.groups_without_variance == step.groups
     assert step.tokens_trained == 0
-    assert all(torch.equal(t, before[name]) for name, t in rested._training.crew.worker.actor.adapter().items())
+    assert all(torch.equal(t, before[name]) for name, t in worker_of(rested._training.crew.team).actor.adapter().items())
 
 
 def test_a_prompt_longer_than_the_window_is_named(rested: Run) -> None:
@@ -257,9 +282,9 @@ def test_a_run_of_no_steps_is_refused(rested: Run, steps: int) -> None:
 
 def test_the_same_seed_is_the_same_run_and_close_gives_the_engine_back(run: Run, small_model: Path, tmp_path: Path) -> None:
     """Last: it closes the module's run. On a CPU, every completion has a seed of its own."""
-    crew = run._training.crew
-    held = [weakref.ref(inner.runner(crew.worker.engine._llm)), weakref.ref(crew.worker.actor.model)]
-    del crew
+    worker = worker_of(run._training.crew.team)
+    held = [weakref.ref(inner.runner(worker.engine._llm)), weakref.ref(worker.actor.model)]
+    del worker
     run.close()
     run.close()
     assert [part() for part in held] == [None, None]
@@ -328,6 +353,11 @@ def test_other_libraries_names_lead_to_ours(small_model: Path, tmp_path: Path) -
         ({"seed": "x"}, "seed='x'"),
         ({"lora": {"rank": 4}}, r"lora=.*\n.*wb\.LoRA"),
         ({"devices": "0"}, "torch sees no GPU here"),
+        ({"devices": "0-1 fsdp"}, "torch sees no GPU here"),
+        ({"runtime": "rey"}, r"^Run\(runtime='rey'\): there are two runtimes"),
+        ({"overlap": 1}, r"^Run\(overlap=1\): actor and rollout have cpu:0 in common"),
+        ({"topology": wb.Topology.preset("dgx-a100")}, r"is a description of GPUs, and a run works on what is there"),
+        ({"devices": "0-1", "topology": wb.Topology.cpu(slots=2), "runtime": "inline"}, "the map has 2 worker processes"),
         ({"devices": "cuda:0"}, "No such file|no device"),
     ],
 )

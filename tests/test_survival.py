@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 import workbench as wb
+from tests.runtime.conftest import worker_of
 from tests.test_run import likes_a, make, until
 from workbench import checkpoint
 from workbench.errors import ConfigError, DivergedError, EngineError, StateError, Stopped, StorageError, SyncError
@@ -46,35 +47,34 @@ def another_algorithm(run: Run, algo: wb.algos.Algorithm) -> None:
 
 
 def test_a_stop_between_two_minibatches_is_synced_before_the_next_step(rested: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = rested._training.crew.worker
-    actor, accumulate, calls = worker.actor, worker.actor._accumulate, []
+    team = rested._training.crew.team
+    actor, calls = worker_of(team).actor, []
+    accumulate = actor._accumulate
 
     def breaks_off(*args: Any) -> Any:
         calls.append(args)
-        if len(calls) == 2:
-            raise Stopped("update")
-        return accumulate(*args)
+        return accumulate(*args[:-1], lambda: len(calls) == 2)  # the last one says whether to stop
 
     monkeypatch.setattr(actor, "_accumulate", breaks_off)
     assert list(rested.train(1)) == []
     monkeypatch.undo()
-    assert not worker.in_sync  # one optimizer step was made, and the engine does not know
+    assert not team.in_sync  # one optimizer step was made, and the engine does not know
     rested.generate("sort ab=")
-    assert worker.in_sync
+    assert team.in_sync
     (step,) = rested.train(1)
     assert step.logprob_diff_max < 1e-3
 
 
 def test_the_canary_looks_at_every_minibatch(rested: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the last group has a variance; the trainer is no longer what sampled."""
-    worker = rested._training.crew.worker
+    worker = worker_of(rested._training.crew.team)
     calls = []
 
     def late(prompt: str, completion: str, answer: Any) -> float:
         calls.append(prompt)
         return float(len(calls)) if len(calls) > 56 else 0.0
 
-    scorer, roll = rested._training.scorer.fn, worker.rollout
+    scorer, roll = rested._training.judge.scorer.fn, worker.rollout
 
     def shifted(*args: Any) -> Any:
         out = roll(*args)
@@ -84,13 +84,13 @@ def test_the_canary_looks_at_every_minibatch(rested: Run, monkeypatch: pytest.Mo
         return out
 
     kept = {name: tensor.clone() for name, tensor in worker.actor.adapter().items()}
-    rested._training.scorer.fn = late
+    rested._training.judge.scorer.fn = late
     monkeypatch.setattr(worker, "rollout", shifted)
     try:
         with pytest.raises(SyncError, match="canary"):
             list(rested.train(1))
     finally:
-        rested._training.scorer.fn = scorer
+        rested._training.judge.scorer.fn = scorer
         with torch.no_grad():
             for name, tensor in worker.actor.adapter().items():
                 tensor.copy_(kept[name])
@@ -102,7 +102,7 @@ def test_a_loss_that_is_not_finite_is_neither_applied_nor_saved(rested: Run) -> 
             loss = super().loss(tokens)
             return replace(loss, total=loss.total * math.nan)
 
-    algo, adapter = rested.plan.algo, rested._training.crew.worker.actor.adapter()
+    algo, adapter = rested.plan.algo, worker_of(rested._training.crew.team).actor.adapter()
     before = {name: tensor.clone() for name, tensor in adapter.items()}
     another_algorithm(rested, Bad(group_size=8))
     try:
@@ -116,12 +116,13 @@ def test_a_loss_that_is_not_finite_is_neither_applied_nor_saved(rested: Run) -> 
 
 
 def test_a_policy_that_diverged_stops_the_run(rested: Run) -> None:
-    worker = rested._training.crew.worker
+    team = rested._training.crew.team
+    worker = worker_of(team)
     kept = {name: tensor.clone() for name, tensor in worker.actor.adapter().items()}
     with torch.no_grad():
         for tensor in worker.actor.adapter().values():
             tensor.fill_(math.nan)
-    worker.actor.updates += 1
+    worker.actor.updates, team._updates = worker.actor.updates + 1, None
     with pytest.raises(DivergedError, match="not finite"):
         list(rested.train(1))
     saved = load_file(rested.path / "adapter" / "adapter_model.safetensors")
@@ -129,12 +130,12 @@ def test_a_policy_that_diverged_stops_the_run(rested: Run) -> None:
     with torch.no_grad():
         for name, tensor in worker.actor.adapter().items():
             tensor.copy_(kept[name])
-    worker.actor.updates += 1
+    worker.actor.updates, team._updates = worker.actor.updates + 1, None
     assert math.isfinite(next(iter(rested.train(1))).loss)
 
 
 def test_an_interrupted_rollout_leaves_nothing_behind(rested: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = rested._training.crew.worker.engine
+    engine = worker_of(rested._training.crew.team).engine
     llm = engine._llm.llm_engine
     add, calls = llm.add_request, []
 
@@ -249,13 +250,13 @@ def test_a_mistake_in_the_cell_leaves_the_open_run_alone(rested: Run, small_mode
 
 
 def test_a_reward_that_calls_generate_is_told_so(rested: Run) -> None:
-    scorer = rested._training.scorer.fn
-    rested._training.scorer.fn = lambda prompt, completion, answer: float(len(str(rested.generate("sort ab="))))
+    scorer = rested._training.judge.scorer.fn
+    rested._training.judge.scorer.fn = lambda prompt, completion, answer: float(len(str(rested.generate("sort ab="))))
     try:
         with pytest.raises(Exception, match="the step that waits for this reward holds the models"):
             list(rested.train(1))
     finally:
-        rested._training.scorer.fn = scorer
+        rested._training.judge.scorer.fn = scorer
 
 
 def test_the_environment_of_other_cells_survives_the_start_of_an_engine(rested: Run) -> None:

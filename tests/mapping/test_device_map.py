@@ -1,4 +1,4 @@
-"""What a map holds, what it shows, how it is written and read again, and which maps one process can obey."""
+"""What a map holds, what it shows, how it is written and read again."""
 
 import json
 import pickle
@@ -207,51 +207,6 @@ def test_what_a_map_cannot_do_is_said_when_it_is_to_run(written: dict[str, Any])
     devices = DeviceMap(**written)
     with pytest.raises(ConfigError, match=r"\(WB\d{3}\): .*\n  fix: "):
         devices.check_runnable()
-
-
-@pytest.mark.parametrize(
-    ("written", "match"),
-    [
-        ({"actor": {"devices": [0, 1]}}, "actor: '0-1': every model shares one device in this version"),
-        ({"actor": "0", "rollout": "1"}, r"rollout: '1' beside actor: '0': .*one device.*\n  fix: write rollout='0'"),
-        ({"actor": "1"}, r"first visible GPU\n.*CUDA_VISIBLE_DEVICES=1"),
-        ({"actor": "cpu:1"}, r"one process has the whole CPU: slots of it are for maps that are drawn\n  fix: write 'cpu'"),
-        ({"actor": "local:2"}, r"first visible GPU\n.*CUDA_VISIBLE_DEVICES=2 and write '0'"),
-        ({"actor": "node1:2"}, r"the map names the node 'node1'\n  fix: start it on node1, and write '2'"),
-        (
-            {"actor": {"devices": 0, "nccl_backend": "ring"}},
-            r"^actor: nccl_backend 'ring': NCCL connects processes.*\n  fix: leave nccl_backend out",
-        ),
-        ({"actor": "0", "rollout": {"devices": 0, "nccl_backend": "p2p"}}, "^rollout: nccl_backend 'p2p': NCCL connects processes"),
-        ({"actor": "cpu", "critic": "share:actor"}, "no algorithm of this version has one"),
-        ({"actor": "cpu", "reference": "cpu"}, "adapter off"),
-        ({"actor": "cpu", "reward": "0"}, "rewards are functions"),
-        ({"actor": "cpu", "reward": "http://h:1"}, "rewards are functions"),
-        ({"actor": "0", "rollout": {"devices": 0, "mode": "merged"}}, "this version's engine gets the adapter"),
-    ],
-)
-def test_what_one_process_cannot_obey_is_held_and_refused_for_a_run(written: dict[str, Any], match: str) -> None:
-    devices = DeviceMap.load(written)
-    with pytest.raises(ConfigError, match=match):
-        devices.check_runnable()
-    with pytest.raises(ConfigError, match=match):
-        devices.check_present()
-
-
-@pytest.mark.parametrize(
-    "written",
-    [
-        {},
-        {"actor": "cpu"},
-        {"actor": "0"},
-        {"actor": "0", "rollout": {"devices": 0, "mode": "adapter"}},
-        {"actor": "local:0", "rollout": "0"},
-        {"actor": "cpu:0", "rollout": "cpu", "reward": "cpu:0"},
-        {"actor": {"devices": 0, "nccl_backend": "none"}},
-    ],
-)
-def test_what_this_version_runs(written: dict[str, Any]) -> None:
-    DeviceMap(**written).check_runnable()
 
 
 def finding(patch: dict[str, Any] | None) -> Finding:
