@@ -130,6 +130,8 @@ def test_ranks_learn_what_one_process_would(crew: Crew, small_model: Path, start
     assert first.updates == second.updates
     assert first.updates[0].tokens == alone.updates[0].tokens
     assert first.updates[0].optimizer_steps == 3
+    assert first.updates[0].grad_norm == pytest.approx(alone.updates[0].grad_norm, rel=max(loose, 1e-4))
+    assert first.updates[0].summary.loss == pytest.approx(alone.updates[0].summary.loss, abs=max(loose, 1e-4))
     for name, gradient in alone.gradients.items():
         assert close(first.gradients[name], gradient, loose), name
     assert first.adapter.keys() == alone.adapter.keys()
@@ -231,6 +233,40 @@ def test_gradients_of_a_second_adapter(crew: Crew, small_model: Path, start: Sta
     for seen in crew.run(critics_gradient, small_model, start, LAYOUTS[layout], 2):
         assert seen.keys() == wanted.keys()
         assert all(close(seen[name], gradient, 1e-5) for name, gradient in wanted.items())
+
+
+# ---------------------------------------------------------------- a base by itself, and four ranks
+
+
+def scored(model: Path, rows: list[Row], options: dict[str, object]) -> list[torch.Tensor]:
+    """By a base without adapters; rank 0 has all rows but the last, rank 1 the last, or under tp both all."""
+    layout = str(options.get("layout", "ddp"))
+    ranks = Ranks.of_world(role="reference", tp=Layout.parse(layout).tp)
+    base = Base(BasePlan(model, "cpu", "float32", token_budget=60, **options), ranks)
+    mine = rows if ranks.tp > 1 else [rows[:-1], rows[-1:]][ranks.rank]
+    return base.score(mine, 0.7)
+
+
+@pytest.mark.parametrize("layout", ["ddp", "fsdp", "grad_op", "tp"])
+def test_a_base_scores_what_the_actor_scores_without_its_adapter(crew: Crew, small_model: Path, start: Start, layout: str) -> None:
+    first, second = crew.run(scored, small_model, start.data.rows, LAYOUTS[layout])
+    seen = first if layout == "tp" else first + second
+    assert start.data.ref_logp is not None
+    for mine, wanted in zip(seen, start.data.ref_logp, strict=True):
+        torch.testing.assert_close(mine, wanted, atol=1e-4, rtol=0)
+
+
+def test_tensor_and_data_parallel_together(small_model: Path, start: Start, alone: Learnt) -> None:
+    four = Crew(4)
+    try:
+        learnt = four.run(in_crew, small_model, start, {"layout": "tp=2"})
+    finally:
+        four.close()
+    for name, gradient in alone.gradients.items():
+        assert close(learnt[3].gradients[name], gradient, 3e-5), name
+    assert all(each.updates == learnt[0].updates for each in learnt)
+    assert learnt[0].updates[0].tokens == alone.updates[0].tokens
+    assert learnt[0].updates[0].grad_norm == pytest.approx(alone.updates[0].grad_norm, rel=1e-4)
 
 
 # ---------------------------------------------------------------- all or none

@@ -1,7 +1,7 @@
 """The frozen model over its ranks, with adapters or without: log-probabilities of given tokens. A reference is nothing else."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from workbench.errors import Stopped
-from workbench.models.layouts import Layout, gather_no_more, shard_fully, split_by_heads
+from workbench.models.layouts import Layout, drop_gathered, shard_fully, split_by_heads
 from workbench.models.logprobs import token_logp
 from workbench.models.lora import LoRA, add_adapter, load_base
 from workbench.models.packing import Packed, Row, micro_batches, pack
@@ -125,16 +125,14 @@ class Base:
     def _idle(self) -> Packed:
         return replace(pack([Row((0,), (0,))], [0], self.device), rows=(), lengths=())
 
-    def _afresh(self) -> AbstractContextManager[None]:
-        return _Afresh(self.reader) if self.layout.kind == "fsdp" else nullcontext()
-
-
-class _Afresh(AbstractContextManager[None]):
-    def __init__(self, root: torch.nn.Module) -> None:
-        self.root = root
-
-    def __exit__(self, *error: object) -> None:
-        gather_no_more(self.root)
+    @contextmanager
+    def _afresh(self) -> Iterator[None]:
+        """Leave no gathered weights behind: the next pass has to see what the optimizer or a checkpoint wrote."""
+        try:
+            yield
+        finally:
+            if self.layout.kind == "fsdp":
+                drop_gathered(self.reader)
 
 
 class _Reader(torch.nn.Module):

@@ -79,8 +79,8 @@ def shard_fully(root: torch.nn.Module, layers: Sequence[torch.nn.Module], layout
     _verify_shards(root, layers, layout)
 
 
-def gather_no_more(root: torch.nn.Module) -> None:
-    """Drop all gathered weights, so that the next pass sees what the optimizer or a checkpoint wrote."""
+def drop_gathered(root: torch.nn.Module) -> None:
+    """Drop the weights that fsdp has gathered; the next pass gathers them again."""
     from torch.distributed.fsdp import FSDPModule
 
     for module in root.modules():

@@ -78,9 +78,14 @@ class Ranks:
         """
         if self.size == 1:
             return [mine]
-        self._meet()
         everyone: list[Any] = [None] * self.size
-        dist.all_gather_object(everyone, mine, group=self.groups["control"])
+        seconds, control = self.timeouts["control"], self.groups["control"]
+        try:
+            dist.monitored_barrier(control, timeout=timedelta(seconds=seconds), wait_all_ranks=True)
+            dist.all_gather_object(everyone, mine, group=control)
+        except RuntimeError as error:
+            fix = f"look at what that rank says; if it is only slow, give timeouts={{'control': ...}} more than {seconds:g} seconds"
+            raise CollectiveError(f"{self.role}.control, rank {self.rank}", f"{self._missing(error)} within {seconds:g} s", fix) from error
         return everyone
 
     def sum_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
@@ -107,16 +112,12 @@ class Ranks:
 
         return DeviceMesh.from_group(self.groups[purpose], device)
 
-    def _meet(self) -> None:
-        """Wait for everybody."""
-        seconds = self.timeouts["control"]
-        try:
-            dist.monitored_barrier(self.groups["control"], timeout=timedelta(seconds=seconds), wait_all_ranks=True)
-        except RuntimeError as error:
-            missing = re.search(r"Ranks? ([\d, ]+?)\s*failed", str(error))
-            who = f"rank {missing[1]} of {self.size} did not arrive" if missing else "rank 0 did not arrive, or found others missing"
-            fix = f"look at what that rank says; if it is only slow, give timeouts={{'control': ...}} more than {seconds:g} seconds"
-            raise CollectiveError(f"{self.role}.control, rank {self.rank}", f"{who} within {seconds:g} s", fix) from error
+    def _missing(self, error: RuntimeError) -> str:
+        """Who did not arrive. Only the first rank learns their names; the others learn whether it answered."""
+        named = re.search(r"Ranks? ([\d, ]+?)\s*failed", str(error))
+        if named:
+            return f"rank {named[1]} of {self.size} did not arrive"
+        return "rank 0 did not arrive, or found others missing" if self.rank else f"some rank of {self.size} did not arrive"
 
 
 def _dtype(tensor: torch.Tensor) -> str:
