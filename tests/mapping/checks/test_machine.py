@@ -25,13 +25,19 @@ ROOMY = Host(shm_bytes_free=8 * GIB)
 )
 def test_shared_memory(free, severity, words):
     found = only(ask("l40s-4", actor="0-3", host=Host(shm_bytes_free=free)), "WB601")
-    assert (found.severity, found.asked) == (severity, "processes on 4 GPUs")
+    assert (found.severity, found.asked) == (severity, "processes on 4 devices")
     assert found.found.startswith(words)
 
 
-@pytest.mark.parametrize("roles", [{"actor": "0"}, {"actor": "cpu"}])
-def test_one_process_needs_no_shared_memory(roles):
-    assert "WB601" not in codes(ask("l40s-4", **roles, host=Host(shm_bytes_free=0)))
+@pytest.mark.parametrize(
+    ("machine", "actor", "told"), [("l40s-4", "0", True), ("cpu:2", "0-1", True), ("cpu:2", "cpu", False), ("l40s-4", "cpu", False)]
+)
+def test_only_one_process_on_the_cpu_needs_no_shared_memory(machine, actor, told):
+    """Everything else Ray starts, with its objects in shared memory."""
+    assert ("WB601" in codes(ask(machine, actor=actor, host=Host(shm_bytes_free=0)))) == told
+
+
+def test_enough_shared_memory():
     assert codes(ask("l40s-4", actor="0-3", host=ROOMY)) == codes(ask("l40s-4", actor="0-3")) == []
 
 

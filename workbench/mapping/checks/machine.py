@@ -36,15 +36,16 @@ def too_old(q: Question) -> Iterator[Finding]:
 
 
 def shared_memory(q: Question) -> Iterator[Finding]:
-    """WB601: /dev/shm too small for a map of several processes."""
+    """WB601: /dev/shm too small for processes that Ray starts: one for each device, unless all of it is one CPU."""
     if q.host is None:
         return
-    processes = {device for role in q.placed for device in q.named(role) if not device.startswith("cpu:")}
+    in_driver = {Role.REWARD} if Role.REWARD in q.placed and q.placed[Role.REWARD].devices == ("cpu",) else set()  # functions
+    devices = {device for role in q.placed.keys() - in_driver for device in q.named(role)}
     block = next((role for role, place in q.places.items() if place.shared_mem_name), None)
     free = q.host.shm_bytes_free
-    if (len(processes) < 2 and block is None) or (free is not None and free >= SHM_GIB * GIB):
+    if (devices <= {"cpu:0"} and block is None) or (free is not None and free >= SHM_GIB * GIB):
         return
-    asked = f"processes on {counted(len(processes), 'GPU')}" if block is None else f"{block}: shared_mem_name"
+    asked = f"processes on {counted(len(devices), 'device')}" if block is None else f"{block}: shared_mem_name"
     has = "there is no /dev/shm" if free is None else f"/dev/shm has {free / GIB:.2f} GiB free"
     found = f"{has}, and processes hand batches to each other there: at least {SHM_GIB:g} GiB"
     fix = "docker run --shm-size=8g or --ipc=host; elsewhere mount -o remount,size=8g /dev/shm"
