@@ -98,7 +98,7 @@ def test_a_pretrained_model_runs_a_task_of_reasoning_gym(tmp_path: Path, cache: 
 
 
 def test_a_map_that_cannot_be_obeyed_fails_the_run_with_its_reason(tmp_path: Path, cache: Path) -> None:
-    (tmp_path / "two.yaml").write_text("actor: {devices: [0, 1]}\n")
-    done = execute("recipes/quickstart.ipynb", tmp_path, cache, "--device-map", "two.yaml")
+    (tmp_path / "critic.yaml").write_text("actor: cpu\ncritic: {share: actor}\n")
+    done = execute("recipes/quickstart.ipynb", tmp_path, cache, "--device-map", "critic.yaml")
     assert done.returncode == 1
-    assert "every model shares one device in this version" in done.stdout + done.stderr
+    assert "no algorithm of this version has one" in done.stdout + done.stderr
