@@ -128,7 +128,8 @@ def _check_place(plan: RunPlan) -> None:
         raise ConfigError(f"Run(topology={plan.machine.name!r})", found, "leave it out, or rehearse on wb.Topology.cpu(slots=4)")
     machine = machine_of(plan.devices, plan.machine)
     plan.devices.check_runnable(machine)
-    if machine is None and is_here(choose(plan.runtime, plan.devices, machine)):
+    here = is_here(choose(plan.runtime, plan.devices, machine))
+    if here and machine is None:
         plan.devices.check_present()
 
 
