@@ -81,6 +81,7 @@ def measure(arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
         sampling=wb.Sampling(prompts=arguments.prompts, max_tokens=arguments.tokens),
         optimizer=wb.Optimizer(learning_rate=1e-5),
         engine=wb.VLLM(window=arguments.prompt_tokens + arguments.tokens, memory_share=arguments.memory_share),
+        runtime="inline",
         held_out=0,
         name="benchmark",
         folder=tempfile.mkdtemp(),

@@ -29,7 +29,7 @@ def one(model: str, folder: str, number: int) -> dict[str, dict[str, float]]:
     """A short run, closed: memory while it was open and after."""
     task = wb.tasks.from_list(prompts(), scorer=lambda prompt, completion, answer: completion.count("a"))
     sampling = wb.Sampling(prompts=16, max_tokens=16)
-    run = wb.Run(task=task, model=model, sampling=sampling, held_out=8, trackers=(), name=f"run{number}", folder=folder)
+    run = wb.Run(task=task, model=model, sampling=sampling, held_out=8, trackers=(), runtime="inline", name=f"run{number}", folder=folder)
     for _ in run.train(3):
         pass
     opened = resident_mib()

@@ -95,6 +95,25 @@ def test_what_a_restored_run_left_behind_does_not_count(write: Write) -> None:
     assert (line.steps, line.reward, line.held_out_before, line.held_out_after) == (2, 0.9, 0.25, None)
 
 
+def test_steps_of_a_version_that_sampled_nothing_ahead_are_read(write: Write) -> None:
+    path = write()
+    events = (path / "events.jsonl").read_text()
+    older = events.replace(', "staleness": 0', "").replace(', "ahead_seconds": 0.0', "")
+    assert len(older) < len(events)
+    (path / "events.jsonl").write_text(older)
+    assert {(step.staleness, step.ahead_seconds) for step in load(path).steps} == {(0, 0.0)}
+
+
+def test_what_was_sampled_ahead_is_in_the_records(write: Write) -> None:
+    path = write(end=())
+    log = EventLog()
+    log.go_on(path / "events.jsonl")
+    log.write_to(path / "events.jsonl")
+    log.emit(a_step(4, staleness=1, ahead_seconds=0.75))
+    log.close()
+    assert [(step.staleness, step.ahead_seconds) for step in load(path).steps] == [(0, 0.0)] * 3 + [(1, 0.75)]
+
+
 @pytest.mark.parametrize(
     ("states", "alive", "shown"),
     [

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import workbench as wb
 from workbench.errors import ConfigError
 from workbench.mapping import DeviceMap
 from workbench.plan import FILE, RunPlan, restored
+from workbench.topology import Topology
 
 TASK = wb.tasks.from_list([(f"{number}=", str(number)) for number in range(20)], scorer=lambda prompt, completion, answer: 0.0)
 
@@ -33,12 +35,12 @@ def plan(folder: Path, **changes: Any) -> RunPlan:
     return RunPlan(**{**fields, **changes})
 
 
-def again(folder: Path, made: DeviceMap | None = None, written: Any = None) -> RunPlan:
-    """A plan that was written and read. ``made``: its map. ``written``: what the file says in the map's place."""
-    data = plan(folder, devices=made or DeviceMap()).saved()
+def again(folder: Path, made: DeviceMap | None = None, written: Any = None, given: dict[str, Any] | None = None, **changes: Any) -> RunPlan:
+    """A plan that was written and read. ``made``: its map; ``written``: what the file says in its place; ``given``: at the restore."""
+    data = plan(folder, devices=made or DeviceMap(), **changes).saved()
     (folder / "plan").mkdir()
     (folder / "plan" / FILE).write_text(json.dumps(data if written is None else data | {"devices": written}))
-    return restored(folder / "plan", {"task": TASK})
+    return restored(folder / "plan", {"task": TASK, **(given or {})})
 
 
 @pytest.mark.parametrize(
@@ -82,3 +84,125 @@ def test_prompts_that_are_loaded_ahead_and_are_not(key: str, value: str, tmp_pat
     with pytest.raises(ConfigError, match=match):
         plan(tmp_path, devices=devices, prefetch=0)
     assert plan(tmp_path, prefetch=0).prefetch == 0
+
+
+# ---------------------------------------------------------------- processes
+
+SPLIT = DeviceMap(actor="0-1", rollout="2-3")
+FOUR = Topology.cpu(4)
+
+
+@pytest.mark.parametrize(
+    ("devices", "changes"),
+    [
+        (SPLIT, {"machine": FOUR}),
+        (SPLIT, {"machine": FOUR, "overlap": 1, "restart": True}),
+        (SPLIT, {"machine": FOUR, "runtime": "ray"}),
+        (DeviceMap(), {"runtime": "inline"}),
+        (DeviceMap(actor="cpu:0-1", rollout="cpu:2"), {"overlap": 1}),
+        (SPLIT, {"runtime": wb.Ray(address="10.0.0.1:6379"), "overlap": 1}),
+        (
+            DeviceMap(actor="node1:0", rollout="node2:0"),
+            {"runtime": wb.Ray(address="auto", timeouts={"control": 30.0}, compression="bf16", start_timeout=60.0, env={"A": "b"})},
+        ),
+    ],
+)
+def test_a_plan_of_several_processes_is_restored_as_it_was(devices: DeviceMap, changes: dict[str, Any], tmp_path: Path) -> None:
+    assert again(tmp_path, made=devices, **changes) == plan(tmp_path, devices=devices, **changes)
+
+
+def test_what_the_file_says_of_processes(tmp_path: Path) -> None:
+    saved = plan(tmp_path, devices=SPLIT, machine=FOUR, overlap=1, restart=True, runtime="ray").saved()
+    assert {name: saved[name] for name in ("slots", "runtime", "overlap", "restart")} == {
+        "slots": 4,
+        "runtime": "ray",
+        "overlap": 1,
+        "restart": True,
+    }
+    plain = plan(tmp_path).saved()
+    assert (plain["slots"], plain["runtime"], plain["overlap"], plain["restart"]) == (None, "auto", 0, False)
+    ray = plan(tmp_path, runtime=wb.Ray(address="auto", compression="fp16")).saved()["runtime"]
+    assert (ray["address"], ray["compression"], json.loads(json.dumps(ray))) == ("auto", "fp16", ray)
+
+
+def test_another_map_at_a_restore_leaves_the_slots_behind_and_another_runtime_is_taken(tmp_path: Path) -> None:
+    moved = again(tmp_path, made=SPLIT, given={"devices": "cpu", "runtime": "inline"}, machine=FOUR)
+    assert (moved.devices, moved.machine, moved.runtime) == (DeviceMap(actor="cpu"), None, "inline")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"overlap": 2}, r"^Run\(overlap=2\): a batch may be one step old, no more\n  fix: write overlap=1"),
+        ({"overlap": -1}, r"^Run\(overlap=-1\): "),
+        ({"overlap": True}, r"^overlap=True: that is a bool\n  fix: give 0, or 1"),
+        ({"overlap": "1"}, r"^overlap='1': that is a str"),
+        (
+            {"overlap": 1},
+            r"^Run\(overlap=1\): actor and rollout have cpu:0 in common: they take turns there\n  fix: give the rollout devices of",
+        ),
+        (
+            {"overlap": 1, "devices": DeviceMap(actor="0-1"), "machine": FOUR},
+            r"^Run\(overlap=1\): actor and rollout have cpu:0, cpu:1 in common",
+        ),
+        (
+            {"overlap": 1, "devices": SPLIT, "machine": FOUR, "algo": wb.GRPO(group_size=8, importance_cap=None)},
+            r"^Run\(overlap=1\): GRPO\(importance_cap=None\) does not correct for samples of an older policy\n  fix: write importance_cap=",
+        ),
+        (
+            {"machine": Topology.preset("dgx-a100")},
+            r"^Run\(topology='.*'\): .* is a description of GPUs.*\n  fix: leave it out, or rehearse on",
+        ),
+        ({"devices": SPLIT, "machine": Topology.cpu(2)}, r"\(WB101\): .*cpu, 2 slots"),
+        ({"runtime": "rey"}, r"^Run\(runtime='rey'\): there are two runtimes\n  fix: write 'auto', 'inline', 'ray', or wb\.Ray"),
+        ({"runtime": None}, r"^Run\(runtime=None\): there are two runtimes"),
+        ({"devices": SPLIT, "machine": FOUR, "runtime": "inline"}, r"with actor: '0-1', rollout: '2-3'.*: the map has 4 worker processes"),
+    ],
+)
+def test_processes_that_cannot_be_are_refused_where_they_are_written(changes: dict[str, Any], match: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=match):
+        plan(tmp_path, **changes)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_gpus_have_to_be_there_where_the_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for runtime in ("auto", "ray", wb.Ray()):
+        with pytest.raises(ConfigError, match="torch sees no GPU here"):
+            plan(tmp_path, devices=SPLIT, runtime=runtime)
+    assert plan(tmp_path, devices=SPLIT, runtime=wb.Ray(address="10.0.0.1:6379")).devices == SPLIT  # the cluster's GPUs are looked at there
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert plan(tmp_path, devices=SPLIT).devices == SPLIT
+
+
+def test_what_the_workers_are_built_from(tmp_path: Path) -> None:
+    made = plan(tmp_path, devices=SPLIT, machine=FOUR, overlap=1).worker(Path("model"), "cpu")
+    assert (made.dtype, made.kept, made.reward) == ("float32", 2, None)  # two versions for the batch that is on its way; the reward is here
+    there = DeviceMap(actor="cpu:0", rollout="cpu:1", reward="cpu:2")
+    assert plan(tmp_path, devices=there).worker(Path("model"), "cpu").reward is TASK.scorer
+    assert plan(tmp_path).worker(Path("model"), "cuda").dtype == "bfloat16"
+    assert plan(tmp_path).worker(Path("model"), "cuda").kept == 0
+
+
+def test_routes_are_told_before_a_run(tmp_path: Path) -> None:
+    """From the map alone: nothing is loaded, and no process is started."""
+    fields = {"task": wb.tasks.sorting(), "folder": tmp_path, "held_out": 0, "trackers": ()}
+    run = wb.Run({"actor": "0-1", "rollout": "2", "reward": "3"}, topology=FOUR, name="apart", **fields)
+    assert repr(run.routes).splitlines() == [
+        "rollout       driver -> rollout    prompts                    scatter to 1",
+        "rollout       rollout -> driver    completions                gather from 1",
+        "reward        driver -> reward     completions                scatter to 1",
+        "reward        reward -> driver     rewards                    gather from 1",
+        "reference     driver -> reference  rows                       scatter to 2",
+        "reference     reference -> driver  log-probabilities          gather from 2",
+        "update_actor  driver -> actor      rows and advantages        scatter to 2",
+        "update_actor  actor -> driver      statistics                 gather from 2",
+        "sync          actor -> rollout     adapter                    broadcast",
+    ]
+    run.close()
+    here = wb.Run("cpu", name="here", **fields)
+    assert {route.how for route in here.routes} == {"stay"}
+    here.close()
+    slot = wb.Run("cpu", name="slot", runtime="ray", **fields)
+    assert {route.how for route in slot.routes} == {"scatter", "gather", "stay"}  # one process, and not this one
+    slot.close()

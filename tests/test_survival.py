@@ -19,7 +19,7 @@ import workbench as wb
 from tests.runtime.conftest import worker_of
 from tests.test_run import likes_a, make, until
 from workbench import checkpoint
-from workbench.errors import ConfigError, DivergedError, EngineError, StateError, Stopped, StorageError, SyncError
+from workbench.errors import ConfigError, DivergedError, EngineError, StateError, StorageError, SyncError
 from workbench.events import EventLog, read_events
 from workbench.folder import RunFolder
 from workbench.records import Notice

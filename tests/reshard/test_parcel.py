@@ -61,7 +61,7 @@ def test_one_damaged_number_is_refused(dtype: torch.dtype, place: int) -> None:
     flat = parcel.flat.clone()
     flat[place] *= 1.01
     arrived = expected(replace(parcel, flat=flat).tensors(CPU), SCALING, dtype)
-    match = rf"sync of adapter version 3 \(6 modules, checksum {parcel.checksum}\): what arrived has checksum {checksum(arrived)}: it was damaged"
+    match = rf"version 3 \(6 modules, checksum {parcel.checksum}\): what arrived has checksum {checksum(arrived)}: it was damaged"
     with pytest.raises(SyncError, match=match):
         check_arrived(arrived, parcel.checksum, 3)
 

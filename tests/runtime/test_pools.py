@@ -1,5 +1,7 @@
 """Maps as pools of processes: each expectation is written by hand."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,7 +49,10 @@ def slots(*numbers: int) -> tuple[str, ...]:
             ],
         ),
         # a reference beside the actor is its base, laid out as that is
-        ({"actor": "0-1 fsdp", "rollout": "2", "reference": "0-1"}, [Pool((ACTOR, REFERENCE), gpus(0, 1), "fsdp"), Pool((ROLLOUT,), gpus(2))]),
+        (
+            {"actor": "0-1 fsdp", "rollout": "2", "reference": "0-1"},
+            [Pool((ACTOR, REFERENCE), gpus(0, 1), "fsdp"), Pool((ROLLOUT,), gpus(2))],
+        ),
         (
             {"actor": "cpu:0-1", "rollout": "cpu:2", "reference": "cpu:3", "reward": "cpu:3"},
             [
@@ -66,7 +71,10 @@ def slots(*numbers: int) -> tuple[str, ...]:
         ),
         # "none" is to have no gradient groups, no setting of NCCL
         ({"actor": {"devices": "0", "nccl_backend": "none"}}, [Pool((ACTOR, ROLLOUT, REFERENCE), gpus(0))]),
-        ({"actor": "0", "rollout": "1", "reward": "2"}, [Pool((ACTOR, REFERENCE), gpus(0)), Pool((ROLLOUT,), gpus(1)), Pool((REWARD,), gpus(2))]),
+        (
+            {"actor": "0", "rollout": "1", "reward": "2"},
+            [Pool((ACTOR, REFERENCE), gpus(0)), Pool((ROLLOUT,), gpus(1)), Pool((REWARD,), gpus(2))],
+        ),
         ({"actor": "0", "rollout": "1", "reward": "http://h:1"}, [Pool((ACTOR, REFERENCE), gpus(0)), Pool((ROLLOUT,), gpus(1))]),
         (
             {"actor": "0-1 fsdp", "critic": "0-1 fsdp", "rollout": "2"},
@@ -74,16 +82,16 @@ def slots(*numbers: int) -> tuple[str, ...]:
         ),
     ],
 )
-def test_the_pools_of_a_map(written, pools):
+def test_the_pools_of_a_map(written: dict[str, Any], pools: list[Pool]) -> None:
     devices = DeviceMap(**written)
     assert sorted(split(devices, machine_of(devices, None)), key=str) == sorted(pools, key=str)
 
 
-def test_the_actors_pool_comes_first():
+def test_the_actors_pool_comes_first() -> None:
     assert split(DeviceMap(rollout="2", reference="1", actor="0"))[0].roles == (ACTOR,)
 
 
-def test_slots_of_the_cpu_stand_for_gpus():
+def test_slots_of_the_cpu_stand_for_gpus() -> None:
     assert split(DeviceMap(actor="0-1", rollout="2"), Topology.cpu(4)) == (
         Pool((ACTOR, REFERENCE), slots(0, 1), on_cpu=True),
         Pool((ROLLOUT,), slots(2), on_cpu=True),
@@ -93,26 +101,29 @@ def test_slots_of_the_cpu_stand_for_gpus():
 @pytest.mark.parametrize(
     ("written", "match"),
     [
-        ({"actor": "0-1", "critic": "0-1 fsdp"}, r"^actor: '0-1', critic: '0-1 fsdp': .*in one way\n  fix: give both one layout, or devices"),
+        (
+            {"actor": "0-1", "critic": "0-1 fsdp"},
+            r"^actor: '0-1', critic: '0-1 fsdp': .*in one way\n  fix: give both one layout, or devices",
+        ),
         (
             {"actor": "0-1 fsdp", "critic": {"devices": "0-1", "layout": "fsdp", "sharding_strategy": "SHARD_GRAD_OP"}},
             "a process lays its models out in one way",
         ),
     ],
 )
-def test_two_layouts_in_one_pool_are_refused(written, match):
+def test_two_layouts_in_one_pool_are_refused(written: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         split(DeviceMap(**written, rollout="2"))
 
 
-def test_a_machine_is_the_one_given_or_has_the_slots_that_are_named():
+def test_a_machine_is_the_one_given_or_has_the_slots_that_are_named() -> None:
     assert machine_of(DeviceMap(actor="cpu:0-1", rollout="cpu:4"), None) == Topology.cpu(5)
     assert machine_of(DeviceMap(actor="cpu:0"), Topology.cpu(8)) == Topology.cpu(8)
     assert machine_of(DeviceMap(actor="0", rollout="1"), None) is None
     assert machine_of(DeviceMap(), None) is None  # "cpu" is the whole CPU
 
 
-def test_rewards_on_the_cpu_are_functions_in_the_drivers_process():
+def test_rewards_on_the_cpu_are_functions_in_the_drivers_process() -> None:
     assert in_driver(DeviceMap(), REWARD)
     assert not in_driver(DeviceMap(reward="cpu:0"), REWARD)
     assert not in_driver(DeviceMap(), ACTOR)
@@ -130,18 +141,18 @@ def test_rewards_on_the_cpu_are_functions_in_the_drivers_process():
         (Pool((ROLLOUT, REWARD), gpus(0, 1)), False),
     ],
 )
-def test_processes_are_a_world_where_they_talk_to_one_another(pool, world):
+def test_processes_are_a_world_where_they_talk_to_one_another(pool: Pool, world: bool) -> None:
     assert pool.is_world is world
 
 
-def test_layouts_and_names_as_the_placement_says_them():
+def test_layouts_and_names_as_the_placement_says_them() -> None:
     pool = Pool((ACTOR, ROLLOUT, REFERENCE, REWARD), gpus(0, 1, 2, 3), "fsdp", engine_tp=2)
     assert pool.name == "actor+rollout+reference+reward"
     assert [pool.layout_of(role) for role in pool.roles] == ["fsdp", "tp=2", "fsdp", "ddp"]
     assert Pool((ROLLOUT,), gpus(0)).layout_of(ROLLOUT) == "ddp"
 
 
-def test_work_is_spread_over_copies_and_the_ranks_of_a_copy_do_the_same():
+def test_work_is_spread_over_copies_and_the_ranks_of_a_copy_do_the_same() -> None:
     pool = Pool((ACTOR, ROLLOUT, REFERENCE, REWARD), gpus(0, 1, 2, 3), "tp=4", engine_tp=2)
     assert [pool.fan(role) for role in pool.roles] == [Fan(1, 4), Fan(2, 2), Fan(1, 4), Fan(4)]
     assert Pool((ACTOR,), gpus(0, 1, 2, 3), "fsdp").fan(ACTOR) == Fan(4)
@@ -150,13 +161,13 @@ def test_work_is_spread_over_copies_and_the_ranks_of_a_copy_do_the_same():
     assert [engines.copy_of(rank) for rank in range(4)] == [0, 0, 1, 1]
 
 
-def test_slices_by_hand():
+def test_slices_by_hand() -> None:
     assert Fan(3).slices(8) == (range(2), range(2, 5), range(5, 8))
     assert Fan(4, 2).slices(2) == (range(0), range(1), range(1, 1), range(1, 2))  # more copies than work
 
 
 @given(st.integers(1, 64), st.integers(1, 8), st.integers(0, 5000))
-def test_slices_cover_everything_in_order_and_are_nearly_equal(copies, width, count):
+def test_slices_cover_everything_in_order_and_are_nearly_equal(copies: int, width: int, count: int) -> None:
     parts = Fan(copies, width).slices(count)
     assert len(parts) == copies
     assert [row for part in parts for row in part] == list(range(count))
@@ -165,7 +176,7 @@ def test_slices_cover_everything_in_order_and_are_nearly_equal(copies, width, co
 
 
 @given(st.integers(1, 16), st.integers(1, 8))
-def test_every_copy_is_led_by_its_own_first_rank(copies, width):
+def test_every_copy_is_led_by_its_own_first_rank(copies: int, width: int) -> None:
     fan = Fan(copies, width)
     assert [fan.copy_of(rank) for rank in fan.leaders] == list(range(copies))
     assert {fan.copy_of(rank) for rank in range(copies * width)} == set(range(copies))

@@ -1,5 +1,7 @@
 """Routes of maps, as a person reads them and as a team obeys them."""
 
+from typing import Any
+
 import pytest
 
 from workbench.mapping import DeviceMap
@@ -82,11 +84,11 @@ sync          actor -> rollout     adapter                    stay""",
 
 
 @pytest.mark.parametrize(("written", "inline", "text"), TEXTS)
-def test_routes_as_text(written, inline, text):
+def test_routes_as_text(written: dict[str, Any], inline: bool, text: str) -> None:
     assert repr(routes_of(written, inline=inline)) == text.removeprefix("\n")
 
 
-def test_routes_as_data():
+def test_routes_as_data() -> None:
     assert routes_of(APART) == (
         Route("rollout", "driver", "rollout", "prompts", "scatter", Fan(2, 2)),
         Route("rollout", "rollout", "driver", "completions", "gather", Fan(2, 2)),
@@ -98,7 +100,7 @@ def test_routes_as_data():
     )
 
 
-def test_bytes_of_the_last_time_stand_at_the_end_and_what_was_not_yet_has_none():
+def test_bytes_of_the_last_time_stand_at_the_end_and_what_was_not_yet_has_none() -> None:
     moved = {("rollout", "there"): 1234, ("rollout", "back"): 5_678_901, ("sync", "sync"): 42}
     found = routes_of(APART).with_bytes(moved)
     assert [route.bytes for route in found] == [1234, 5_678_901, None, None, None, None, 42]
@@ -108,5 +110,5 @@ def test_bytes_of_the_last_time_stand_at_the_end_and_what_was_not_yet_has_none()
     assert lines[6] == "sync          actor -> rollout     adapter                    broadcast              42 bytes"
 
 
-def test_no_workers_no_routes():
+def test_no_workers_no_routes() -> None:
     assert repr(routes((), inline=False)) == "no routes: every role works in this process"

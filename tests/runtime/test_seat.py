@@ -36,7 +36,7 @@ def test_spans(text: str, cpus: set[int]) -> None:
 )
 def test_a_process_sits_near_its_gpu(near: str | None, sits: list[int]) -> None:
     """In a process of its own: an affinity is for good."""
-    code = f"import json, os; from workbench.runtime.seat import sit_near; sit_near({near!r}); print(json.dumps(sorted(os.sched_getaffinity(0))))"
+    code = f"import os; from workbench.runtime.seat import sit_near; sit_near({near!r}); print(sorted(os.sched_getaffinity(0)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == sits
 

@@ -149,7 +149,9 @@ def test_on_the_same_devices_every_rank_hands_it_over_to_itself() -> None:
 
 def test_engines_that_hold_different_adapters_are_an_error_and_no_version() -> None:
     team, _ = team_of(APART, receive=lambda call: arrival("ab" if call.rank < 3 else "cd"))
-    with pytest.raises(SyncError, match=r"sync of adapter version 1: the engines hold 2 different ones: ab, cd\n  fix: .*a gradient not reduced"):
+    with pytest.raises(
+        SyncError, match=r"sync of adapter version 1: the engines hold 2 different ones: ab, cd\n  fix: .*a gradient not reduced"
+    ):
         team.sync(0)
     assert (team.version, team.in_sync) == (0, False)
 
@@ -189,7 +191,7 @@ def test_a_role_that_no_worker_has() -> None:
 
 
 def test_what_opening_tells() -> None:
-    team, door = team_of(APART)
+    team, _ = team_of(APART)
     assert team.open(lambda *progress: None).name == "vllm"
     assert (team.window, [seat.device for seat in team.seats]) == (512, ["local:2"])
     assert team.devices_of(Role.ROLLOUT) == ("local:2", "local:3", "local:4", "local:5")

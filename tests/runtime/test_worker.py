@@ -23,7 +23,9 @@ def test_the_engine_samples_from_what_was_just_trained(fresh: Team) -> None:
     assert [c.ids for c in after.completions] != [c.ids for c in before.completions]
     assert record.version == fresh.version
     assert record.bytes == sum(t.numel() * 4 for t in worker_of(fresh).actor.adapter().values())
-    scored = worker_of(fresh).actor.score([Row(after.prompt_of(r).ids, c.ids) for r, c in enumerate(after.completions)], SAMPLING.temperature)
+    scored = worker_of(fresh).actor.score(
+        [Row(after.prompt_of(r).ids, c.ids) for r, c in enumerate(after.completions)], SAMPLING.temperature
+    )
     for completion, logp in zip(after.completions, scored, strict=True):
         torch.testing.assert_close(torch.tensor(completion.logp), logp, atol=1e-4, rtol=0)
 
