@@ -268,3 +268,27 @@ def test_a_reward_in_a_worker_scores_and_keeps_its_memory() -> None:
         assert team.score([("p", "a", None)], [0], never) == [0.0]
     finally:
         team.close()
+
+
+class Keeping(Rewarding):
+    """Goes on writing into what it was given."""
+
+    def __call__(self, prompt: str, completion: str, answer: Any) -> float:
+        self.memory["asked"] += 1
+        return 0.0
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.memory = state
+
+
+def test_a_reward_that_writes_into_its_memory_leaves_the_checkpoints_alone() -> None:
+    pool = Pool((Role.REWARD,), ("cpu:0",), on_cpu=True)
+    team = Team(PLAN, (pool,), Inline(replace(PLAN, reward=Keeping()), pool))
+    team.runtime.open(lambda *progress: None, never)
+    kept = {"asked": 5}
+    try:
+        team.load_reward_state(kept)
+        team.score([("p", "a", None)], [0], never)
+        assert kept == {"asked": 5}
+    finally:
+        team.close()

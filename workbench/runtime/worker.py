@@ -4,6 +4,7 @@ Every public method is one thing that a team asks for by name. Where several pro
 once; whatever they have to agree on they agree on before any of them raises.
 """
 
+import copy
 import math
 import resource
 import time
@@ -202,8 +203,8 @@ class Worker:
         return getattr(self._scorer.fn, "state_dict", lambda: None)()
 
     def load_reward_state(self, state: Any) -> None:
-        """Give the reward its memory back."""
-        getattr(self._scorer.fn, "load_state_dict", lambda state: None)(state)
+        """Give the reward its memory back; a copy, since it may write into it."""
+        getattr(self._scorer.fn, "load_state_dict", lambda state: None)(copy.deepcopy(state))
 
     def peak_memory_gib(self) -> float:
         """The most that was held so far: of the GPU by torch's allocator (trainer and engine), else of this process."""
