@@ -1,6 +1,7 @@
 """Attaching to Ray, starting a private one, and the ways in which that can fail. Each live part runs in processes of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -66,8 +67,9 @@ PRIVATE = """
 
 
 def test_a_private_ray_ends_with_its_last_user_or_its_process():
-    closing, killed = program(PRIVATE), program(PRIVATE)
+    closing = program(PRIVATE)
     logs, *pids = closing.stdout.readline().split() or [closing.stderr.read()]
+    killed = program(PRIVATE)
     other_logs, *others = killed.stdout.readline().split() or [killed.stderr.read()]
     assert Path(logs).is_dir()
     assert Path(logs) != Path(other_logs)  # two notebooks, two Rays
@@ -78,6 +80,27 @@ def test_a_private_ray_ends_with_its_last_user_or_its_process():
     assert (out, errors) == ("closed\n", "")  # and nothing was printed
     assert ends_within(5, *map(int, pids))
     killed.communicate()
+
+
+def test_what_is_left_of_a_killed_ray(tmp_path):
+    log = tmp_path / "log"
+    log.touch()
+    sleep = "import sys, time; print('up', flush=True); file = open(sys.argv[1], sys.argv[2]); print('open', flush=True); time.sleep(600)"
+    lives = [
+        subprocess.Popen([sys.executable, "-c", sleep, str(path), mode], stdout=subprocess.PIPE, text=True)
+        for path, mode in ((log, "a"), (log, "r"), (tmp_path.with_name("beside"), "a"))
+    ]
+    for process in lives:
+        assert [process.stdout.readline(), process.stdout.readline()] == ["up\n", "open\n"]
+    with (tmp_path / "own").open("w"):  # the driver writes there too
+        watch = private._watch(str(tmp_path))
+        assert running(lives[0].pid)
+        watch.communicate()  # as when its driver ends
+    assert ends_within(5, lives[0].pid)
+    assert all(running(process.pid) for process in lives[1:])  # who reads a log, and who writes elsewhere
+    for process in lives:
+        process.kill()
+        process.communicate()
 
 
 # ------------------------------------------------------------ a cluster
@@ -143,7 +166,7 @@ def test_a_cluster_with_a_token():
     said = [right.stdout.readline() for _ in range(3)]
     assert said[0] == "attached\n", said
     assert f"this process is connected to Ray at {address}, and a process has one connection" in said[1]
-    assert "refused: a run inside a Ray task or actor: this process is a worker of Ray itself" in said[2]
+    assert "a run inside a Ray task or actor: this process is a worker of Ray itself" in said[2]
     head.stdin.write("\n")
     head.stdin.flush()
     assert head.stdout.readline() == "other versions\n"
@@ -190,14 +213,32 @@ def test_little_shared_memory(monkeypatch):
     sizes["free"] = 150 * 2**20
     assert private._store_bytes() == 120 * 2**20
     sizes["free"] = 64 * 2**20
-    with pytest.raises(ClusterError, match="/dev/shm has 64 MiB free, and Ray's objects need 80\n  fix: .*--shm-size=1g"):
+    with pytest.raises(ClusterError, match=r"/dev/shm has 64 MiB free, and Ray's objects need 80\n  fix: .*--shm-size=1g"):
         private._store_bytes()
 
 
 def test_a_folder_too_long_for_sockets(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("x" * 60)))
     with pytest.raises(ClusterError, match=r"longer than 40 characters.*\n  fix: set TMPDIR=/tmp"):
-        private._folder()
+        private.Private(slots=1)
+
+
+def test_a_private_ray_that_does_not_start(unconnected, tmp_path):
+    unconnected.setattr("tempfile.tempdir", str(tmp_path))
+    unconnected.setattr(private, "LONGEST_FOLDER", 400)
+    session = private._folder() / f"session_2026-01-01_00-00-00_000000_{os.getpid()}"
+    session.mkdir()
+    begun = []
+
+    def init(**options):
+        begun.append(subprocess.Popen(["sleep", "600"], stdout=(session / "log").open("w")))
+        raise RuntimeError("The current node timed out during startup.\nmore")
+
+    unconnected.setattr("ray.init", init)
+    said = r"a private Ray: it did not start: The current node timed out.*\n  fix: .*Its logs are in .*/session_latest/logs"
+    with pytest.raises(ClusterError, match=said):
+        private.Private(slots=1)
+    assert begun[0].wait(5) == -signal.SIGKILL
 
 
 def test_old_sessions_go_but_not_those_that_run(monkeypatch, tmp_path):

@@ -221,3 +221,11 @@ def test_devices_of_a_node_without_gpus():
     node = Node("node1", "id", "127.0.0.1", Topology.cpu(2), slots=2, gpus=0, cores=2, driver=True)
     cluster = SimpleNamespace(node=lambda name: node)
     assert [device.wants for device in find(cluster, {"cpu:1": ("actor",)})] == [{"CPU": 1.0}]
+
+
+def test_one_device_by_two_names():
+    cluster = SimpleNamespace(node=lambda name: MACHINE)
+    with pytest.raises(
+        ClusterError, match=r"local:0 and node1:0: they are one device, since this process is on node1\n  fix: write local:0"
+    ):
+        find(cluster, {"local:0": ("actor",), "node1:0": ("rollout",)})

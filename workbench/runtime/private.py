@@ -3,6 +3,8 @@
 import logging
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from workbench.errors import ClusterError
+from workbench.runtime import after
 
 SPARE = 8  # CPUs beyond the slots that are asked for, for GPUs' bundles and a second run; they are counted, not used
 MIB = 2**20
@@ -57,13 +60,27 @@ class Private:
                     configure_logging=False,
                     _temp_dir=str(folder),
                 )
+            watch = _watch(ray._private.worker.global_worker.node.get_session_dir_path())
         except BaseException as error:
             self._error = error
+            _end_half_started()
             return
         finally:
             self._ready.set()
         self._over.wait()
         ray.shutdown()
+        watch.communicate()
+
+
+def _end_half_started() -> None:
+    """A Ray that gave up waiting for a part of itself leaves the others running."""
+    for session in Path(tempfile.gettempdir(), f"workbench-{os.getuid()}").glob(f"session_2*_{os.getpid()}"):
+        after.end(str(session), os.getpid())
+
+
+def _watch(session: str) -> "subprocess.Popen[bytes]":
+    """What ends the rest of a private Ray when this process is killed: see ``after``. Ctrl-C is not for it: it has its own session."""
+    return subprocess.Popen([sys.executable, "-S", "-E", after.__file__, session], stdin=subprocess.PIPE, start_new_session=True)
 
 
 def _store_bytes() -> int:
