@@ -61,7 +61,7 @@ def _holder(row: Mapping[str, Any], job: Mapping[str, Any] | None) -> Holder:
             there[kind] = there.get(kind, 0) + amount
     pid = job["DriverPid"] if job else None
     host = job["DriverIPAddress"] if job else "a machine that is not known"
-    alive = bool(job) and not job["IsDead"]
+    alive = job is not None and not job["IsDead"]
     ours = _NAME.fullmatch(row["name"])
     if ours is None:
         return Holder(id, row["name"], pid, host, alive, bundles)
