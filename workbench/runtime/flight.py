@@ -24,9 +24,11 @@ class Member:
     life: Any  # a call that returns only when the process leaves, and fails when it dies
     pid: int
     node: str
+    uuid: str | None  # of its GPU
 
     def __str__(self) -> str:
-        return f"{'+'.join(self.pool.roles)}, rank {self.rank} of {self.pool.size}, on {self.pool.devices[self.rank]}, pid {self.pid}"
+        device = self.pool.devices[self.rank] + (f" ({self.uuid})" if self.uuid else "")
+        return f"{self.pool.name}, rank {self.rank} of {self.pool.size}, on {device} of node {self.node}, pid {self.pid}"
 
 
 def value_of(ref: Any, member: Member | None, method: str, logs: str) -> Any:

@@ -103,7 +103,7 @@ def _pool(devices: DeviceMap, roles: tuple[Role, ...], topology: Topology | None
     model = _model_place(places)
     engine = places.get(Role.ROLLOUT)
     devices_of = named(devices, roles[0], topology)
-    backends = {place.nccl_backend for place in places.values()} & {"ring", "p2p"}
+    backends = {devices.places[role].nccl_backend for role in roles} & {"ring", "p2p"}
     return Pool(
         roles=roles,
         devices=devices_of,

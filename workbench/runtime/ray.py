@@ -74,12 +74,12 @@ class RayRuntime:
             raise
         for (pool, rank), handle in started.items():
             life = handle.live.options(concurrency_group="life").remote()
-            node = self.ground.node_of(pool.devices[rank])
-            self.members[pool, rank] = Member(pool, rank, handle, life, found[pool, rank], node)
+            node, uuid = self.ground.node_of(pool.devices[rank]), self.ground.uuid_of(pool.devices[rank])
+            self.members[pool, rank] = Member(pool, rank, handle, life, found[pool, rank], node, uuid)
 
     def _process(self, actor: Any, plan: bytes, pool: Pool, rank: int) -> Any:
         device = pool.devices[rank]
-        cpus, threads = self.ground.cpus_of(device), self.ground.threads_of(device) if pool.on_cpu else None
+        cpus, threads = self.ground.cpus_of(device), self.ground.threads_of(device)
         options = {
             "num_cpus": 0,
             "num_gpus": 0,
@@ -89,15 +89,14 @@ class RayRuntime:
         }
         return actor.options(**options).remote(plan, pickled(Post(pool, rank)), cpus)
 
-    def _environment(self, pool: Pool, device: str, threads: int | None) -> dict[str, str]:
+    def _environment(self, pool: Pool, device: str, threads: int) -> dict[str, str]:
         """What a worker's process finds set. It sees its own GPU and no other."""
         passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)} if self.ground.is_local else {}
-        threaded = {"OMP_NUM_THREADS": str(threads)} if threads else {}
         ring = {"NCCL_ALGO": "Ring"} if pool.nccl == "ring" else {}
         return {
             **passed,
-            **threaded,
             **ring,
+            "OMP_NUM_THREADS": str(threads),  # Ray would leave a process that reserves no CPU with one
             "OMP_WAIT_POLICY": "PASSIVE",
             "CUDA_VISIBLE_DEVICES": self.ground.uuid_of(device) or "",
             "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1",

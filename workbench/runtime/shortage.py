@@ -12,6 +12,14 @@ ROLE_OF = {
 }
 
 
+SIGNS = ("out of memory", "can't allocate memory", "no available memory for the cache blocks", "free memory on device")
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether ``error`` says that memory ran out: torch's on a GPU or a CPU, the engine's at its start or while it generates."""
+    return isinstance(error, MemoryError) or any(sign in str(error).lower() for sign in SIGNS)
+
+
 def shortage(error: BaseException, method: str, pool: Pool, rank: int, uuid: str | None) -> MemoryShortError:
     """The error for an allocation that failed in ``method`` of a pool's rank."""
     role = ROLE_OF.get(method, pool.roles[0])

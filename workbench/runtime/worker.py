@@ -18,7 +18,7 @@ import torch
 
 from workbench.algos import Algorithm, LossSummary
 from workbench.batch import Completion
-from workbench.errors import DivergedError
+from workbench.errors import DivergedError, MemoryShortError
 from workbench.models.actor import Actor, ActorPlan, Update
 from workbench.models.base import Base, BasePlan
 from workbench.models.experience import Share
@@ -36,7 +36,7 @@ from workbench.rollout.engine import Engine, EnginePlan, Request
 from workbench.runtime.kept import Kept
 from workbench.runtime.plans import Arrival, CanaryDied, Draw, Opened, Post, Report, Stop, WorkerPlan
 from workbench.runtime.seat import seats, uuid_here
-from workbench.runtime.shortage import shortage
+from workbench.runtime.shortage import is_shortage, shortage
 
 T = TypeVar("T")
 
@@ -79,7 +79,9 @@ class Worker:
         """``method(*args)``. Raises MemoryShortError where memory does not suffice, saying whose, and what would help."""
         try:
             return getattr(self, method)(*args)
-        except (torch.OutOfMemoryError, MemoryError) as error:
+        except (RuntimeError, MemoryError) as error:  # torch's own for GPUs is a RuntimeError, so is its allocator's on CPUs
+            if isinstance(error, MemoryShortError) or not is_shortage(error):
+                raise
             raise shortage(error, method, self.post.pool, self.post.rank, uuid_here(self.plan.device)) from error
 
     def warm_up(self) -> None:
