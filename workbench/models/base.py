@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from workbench.errors import Stopped
-from workbench.models.layouts import Layout, drop_gathered, shard_fully, split_by_heads
+from workbench.models.layouts import Layout, drop_gathered, shard_fully, split_adapters, split_by_heads
 from workbench.models.logprobs import token_logp
 from workbench.models.lora import LoRA, add_adapter, load_base
 from workbench.models.packing import Packed, Row, micro_batches, pack
@@ -56,16 +56,19 @@ class Base:
         self.budget = plan.token_budget or (8192 if self.device.type == "cuda" else 4096)
         # in pieces it is cut on the CPU: no rank's device ever holds the whole
         body = load_base(plan.model, torch.device("cpu") if self.layout.in_step else self.device, getattr(torch, plan.dtype))
+        mesh = self.ranks.mesh(self.layout.purpose, self.device.type) if self.layout.in_step else None
         if self.layout.kind == "tp":
-            split_by_heads(body, self.layout.tp, self.ranks.mesh("tensor", self.device.type))
+            split_by_heads(body, self.layout.tp, mesh)
         self.model = body
         for name, (lora, seed) in (adapters or {}).items():
             self.model = add_adapter(self.model, lora, seed, name)
+        if self.layout.kind == "tp":
+            split_adapters(body, self.layout.tp, mesh)
         self.reader = _Reader(body)
         if self.device.type == "cuda":
             self._compile(body, with_gradient=bool(adapters))
         if self.layout.kind == "fsdp":
-            shard_fully(self.reader, body.base_model.layers, self.layout, self.ranks.mesh("shards", self.device.type))
+            shard_fully(self.reader, body.base_model.layers, self.layout, mesh)
         self.reader.to(self.device)
 
     def _compile(self, body: Any, *, with_gradient: bool) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from workbench.errors import ConfigError, LayoutError
 from workbench.models.ranks import Ranks
+from workbench.models.shards import piece
 
 SHARDINGS = ("FULL_SHARD", "SHARD_GRAD_OP")
 STYLES = ("colwise", "rowwise")
@@ -109,20 +110,39 @@ def _verify_shards(root: torch.nn.Module, layers: Sequence[torch.nn.Module], lay
 
 
 def split_by_heads(body: Any, tp: int, mesh: Any) -> None:
-    """Tensor parallelism over ``mesh`` by transformers' plan for this family; peft splits adapters put on afterwards alike.
+    """Tensor parallelism over ``mesh`` by transformers' plan for this family.
 
     Raises ConfigError on a family without a plan, on a plan with styles that adapters can't follow, and on sizes that ``tp``
     doesn't divide.
     """
-    from transformers.distributed import DistributedConfig
     from transformers.distributed.tensor_parallel import apply_tensor_parallelism
 
-    plan = _plan_of(body, tp)
-    apply_tensor_parallelism(body, mesh, plan)
-    # where peft looks for them
-    body._tp_plan, body._device_mesh = plan, mesh
-    body.config.distributed_config = DistributedConfig(tp_size=tp)
-    _verify_split(body, plan, tp)
+    body._tp_plan = _plan_of(body, tp)
+    apply_tensor_parallelism(body, mesh)  # its second argument is the plan only in later versions
+    _verify_split(body, tp)
+
+
+def split_adapters(body: Any, tp: int, mesh: Any) -> None:
+    """The adapters on ``body`` as their layers are split: B with the outputs of a colwise one, A with the inputs of a rowwise one.
+
+    By hand: peft does the same in some versions and nothing in others. The other factor is whole on every rank, and so is its
+    gradient, since what lies between the two is summed over the ranks.
+    """
+    from transformers.distributed.tensor_parallel import ALL_PARALLEL_STYLES
+
+    for name, module in body.named_modules():
+        style = _style_of(body, name)
+        if style is None or not hasattr(module, "lora_A"):
+            continue
+        for factor in (module.lora_B if style == "colwise" else module.lora_A).values():
+            ALL_PARALLEL_STYLES[style].shard_param(factor, "weight", mesh)
+            ALL_PARALLEL_STYLES[style].install_forward(factor, mesh)
+            _verify_factor(name, factor, style, tp)
+
+
+def _style_of(body: Any, name: str) -> str | None:
+    style: str | None = body._tp_plan.get(re.sub(r"\.\d+\.", ".*.", name))
+    return style
 
 
 def _plan_of(body: Any, tp: int) -> dict[str, str]:
@@ -141,17 +161,17 @@ def _plan_of(body: Any, tp: int) -> dict[str, str]:
     return plan
 
 
-def _verify_split(body: Any, plan: dict[str, str], tp: int) -> None:
+def _verify_split(body: Any, tp: int) -> None:
     """Every planned linear layer holds its part of the weight."""
-    from torch.distributed.tensor import DTensor
-
     for name, module in body.named_modules():
-        style = plan.get(re.sub(r"\.\d+\.", ".*.", name))
-        if style is None:
-            continue
-        wanted = [module.out_features, module.in_features]
-        wanted[STYLES.index(style)] //= tp
-        local = module.weight.to_local().shape if isinstance(module.weight, DTensor) else module.weight.shape
-        if list(local) != wanted:
-            fix = "use layout='ddp', and report the versions of torch and transformers"
-            raise LayoutError(f"layout='tp={tp}'", f"{name} holds {list(local)} of its weight, and not {wanted}", fix)
+        if (style := _style_of(body, name)) is not None:
+            _verify_factor(name, module, style, tp)
+
+
+def _verify_factor(name: str, linear: Any, style: str, tp: int) -> None:
+    wanted = [linear.out_features, linear.in_features]
+    wanted[STYLES.index(style)] //= tp
+    held = list(piece(linear.weight).shape)
+    if held != wanted:
+        fix = "use layout='ddp', and report the versions of torch and transformers"
+        raise LayoutError(f"layout='tp={tp}'", f"{name} holds {held} of its weight, and not {wanted}", fix)
