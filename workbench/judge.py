@@ -70,8 +70,8 @@ class JudgeThere:
         return checkpoint.plain_state(self.team.reward_state())
 
     def load_state(self, state: Any) -> None:
-        """Give it back."""
-        if state is not None:
+        """Give it back. Of workers that have ended the next ones get it."""
+        if state is not None and not self.team.is_broken:
             self.team.load_reward_state(state)
 
     def close(self) -> None:

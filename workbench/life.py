@@ -270,6 +270,7 @@ class Life(Look):
         """Write what a rest leaves. Raises StorageError where that can't be done."""
         try:
             with self._lock:  # a checkpoint() from a cell may be writing
+                self._training.rest()
                 self._training.save()
         except OSError as error:
             found = f"its folder can't be written: {error.strerror or error}"

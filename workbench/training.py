@@ -191,6 +191,7 @@ class Training:
                     sampled = ahead.take()
             else:
                 sampled = sample(number, main.draw, self._crew_of(number), main.phase)
+            reward = self.judge.state()  # before it is asked about the next step
             if self.plan.overlap and number < self.end:
                 self._ahead = Ahead(self._crew_of(number + 1), self._book(number + 1, book.position))
             rate = self.knobs.settings.optimizer.rate(number, self.end)
@@ -203,6 +204,7 @@ class Training:
         if outcome.sync is not None:
             self.log.emit(outcome.sync, role="rollout", phase="sync")
         record = outcome.record(number, rate, time.monotonic() - began, main.spent)
+        self._reward = reward
         return self._ended(replace(record, data_wait_seconds=book.waited), outcome, book.position)
 
     def _book(self, number: int, position: int) -> StepBook:
@@ -220,18 +222,24 @@ class Training:
             with book.phase("rollout"):
                 self._ahead.wait()
 
+    def _wait_for_ahead(self) -> None:
+        """Engines and rewards do one thing at a time."""
+        if self._ahead is not None:
+            self._ahead.wait()
+
     def rest(self) -> None:
         """Drop what is sampled ahead, where the run comes to rest: it is made again, from the policy of then."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.drop()
             self.knobs.give_back(ahead.book.number)
+            if not self._crew.team.is_broken:
+                self.judge.load_state(self._reward)
 
     def _ended(self, record: Step, outcome: Outcome, position: int) -> Step:
         """The step is made: count it and write it down."""
         team = self._crew.team
         self.done, self.batch, self.position, self._updates = record.step, outcome.batch, position, team.updates
-        self._reward = self.judge.state()
         self.log.emit(record)  # first: where the disk is full, this is what has to be kept for later
         self.log.emit(samples(record.step, outcome.batch))
         for device, peak in team.peak_memory_gib().items():
@@ -261,6 +269,8 @@ class Training:
         """Score the held-out prompts with the policy as it is, once per step, and record it. Leaves a reward's memory as it was."""
         if not self.plan.held_out or self.evaluated_at == self.done:
             return
+        self._wait_for_ahead()
+        reward = self.judge.state()
         self._catch_up()
         self._report("held_out", 0, 1, "scoring held-out prompts")
         longest = self.knobs.settings.sampling.max_tokens
@@ -270,7 +280,7 @@ class Training:
         try:
             rewards = score(batch, self._crew)
         finally:
-            self.judge.load_state(self._reward)
+            self.judge.load_state(reward)
         spread = mean([(r - mean(rewards)) ** 2 for r in rewards]) * len(rewards) / max(1, len(rewards) - 1)
         error = (spread / len(rewards)) ** 0.5
         self.log.emit(HeldOut(self.done, mean(rewards), error, len(rewards), draw.temperature))
@@ -289,6 +299,7 @@ class Training:
 
     def talk(self, prompt: Prompt, temperature: float, max_tokens: int, adapter: bool) -> Completion:
         """One completion of ``prompt``, from the trained policy or from the base."""
+        self._wait_for_ahead()
         self._catch_up()
         draw = Draw(("talk",), temperature, max_tokens, seeded=True, adapter=adapter)
         return self._crew.team.rollout([prompt.ids], 1, draw, lambda: False)[0]

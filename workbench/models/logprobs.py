@@ -6,6 +6,8 @@ here they exist for one chunk at a time. What the backward pass needs is small: 
 cross-entropy, Liger Kernel, arXiv 2410.10989). The head is frozen, so nothing else is differentiated.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +27,7 @@ class _TokenLogp(torch.autograd.Function):
     def forward(ctx: Any, hidden: torch.Tensor, head: torch.Tensor, target: torch.Tensor, temperature: float) -> torch.Tensor:
         wanted = ctx.needs_input_grad[0]
         step = max(1, CHUNK_BYTES // (4 * head.shape[0]))
-        chunk = _chunk_compiled if hidden.is_cuda else _chunk
+        chunk = _compiled() if hidden.is_cuda else _chunk
         parts = [chunk(h, head, t, temperature, wanted) for h, t in zip(hidden.split(step), target.split(step), strict=True)]
         if wanted:
             ctx.save_for_backward(torch.cat([slope for _, slope in parts]) if parts else torch.zeros_like(hidden))
@@ -49,4 +51,8 @@ def _chunk(
     return logp, ((F.embedding(target, head) - mean_row) / temperature).to(hidden.dtype)
 
 
-_chunk_compiled = torch.compile(_chunk, dynamic=True)
+@functools.cache
+def _compiled() -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
+    """The same, compiled. Only where it is used: importing the compiler takes seconds."""
+    compiled: Callable[..., tuple[torch.Tensor, torch.Tensor]] = torch.compile(_chunk, dynamic=True)
+    return compiled

@@ -7,6 +7,7 @@ from typing import Literal
 
 from workbench.errors import ConfigError
 from workbench.mapping import DeviceMap
+from workbench.roles import Role
 from workbench.runtime.inline import Inline
 from workbench.runtime.plans import WorkerPlan
 from workbench.runtime.pools import Pool, machine_of, split
@@ -73,5 +74,6 @@ def assemble(devices: DeviceMap, machine: Topology | None, asked: "str | Ray", r
     except BaseException:
         ground.release()
         raise
-    plan = replace(recipe("cpu" if pools[0].on_cpu else "cuda"), compression=choice.compression, timeouts=choice.timeouts)
-    return Team(plan, pools, RayRuntime(plan, pools, ground), (REHEARSAL,) if pools[0].on_cpu else ())
+    actor = next(pool for pool in pools if Role.ACTOR in pool.roles)
+    plan = replace(recipe("cpu" if actor.on_cpu else "cuda"), compression=choice.compression, timeouts=choice.timeouts)
+    return Team(plan, pools, RayRuntime(plan, pools, ground), (REHEARSAL,) if all(pool.on_cpu for pool in pools) else ())

@@ -1,6 +1,7 @@
 """Calls of Ray actors that are under way together: their answers, the first thing that goes wrong, and a stop."""
 
 import pickle
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -53,11 +54,43 @@ def _death(member: Member | None, method: str, logs: str, error: Exception) -> W
     return WorkerError(who, f"its process died ({found})", fix)
 
 
+class Pulse:
+    """Whether processes that are waited for still answer: one that is stopped, or stuck where no other thread gets its turn, does not.
+
+    ``patience``: seconds that an answer may take; None: never ask.
+    """
+
+    def __init__(self, patience: float | None) -> None:
+        self.patience = patience
+        self._asked: dict[Member, tuple[Any, float]] = {}  # the question under way, and when it was asked
+        self._felt = time.monotonic()
+
+    def feel(self, members: Sequence[Member], method: str) -> None:
+        """Ask each of ``members`` about once a second. Raises WorkerError on one that has not answered for too long."""
+        import ray
+
+        now = time.monotonic()
+        if self.patience is None or now - self._felt < 1.0:
+            return
+        self._felt = now
+        for member in members:
+            ref, when = self._asked.get(member, (None, now))
+            if ref is None or ray.wait([ref], timeout=0)[0]:
+                self._asked[member] = (member.handle.pid.options(concurrency_group="control").remote(), now)
+            elif now - when > self.patience:
+                found = f"it lives, and has not answered for {now - when:.0f} s: it is stopped, or hangs in a call of the system"
+                fix = "look at it with py-spy dump --pid; Run.restore(path) goes on from the last checkpoint"
+                raise WorkerError(f"{method.replace('_', ' ')}: worker {member}", found, fix)
+
+
 class Flight:
     """Calls that are under way together."""
 
-    def __init__(self, number: int, calls: Sequence[Call], everyone: Mapping[tuple[Pool, int], Member], logs: str) -> None:
+    def __init__(
+        self, number: int, calls: Sequence[Call], everyone: Mapping[tuple[Pool, int], Member], logs: str, patience: float | None
+    ) -> None:
         self.number, self.calls, self.logs = number, calls, logs
+        self.pulse = Pulse(patience)
         self.lives = {member.life: member for member in everyone.values()}
         self.members = [everyone[call.pool, call.rank] for call in calls]
         self.args = self._packed()
@@ -82,6 +115,18 @@ class Flight:
             elif ref in self.left:
                 place = self.left.pop(ref)
                 self.sizes[place] = self._value(ref, self.members[place], self.calls[place].method)
+        self.pulse.feel([self.members[place] for place in self.left.values()], self.calls[0].method)
+
+    def death(self, seconds: float) -> WorkerError | None:
+        """The death of a worker that shows within ``seconds``: others may fail of it before it is known."""
+        import ray
+
+        for ref in ray.wait(list(self.lives), num_returns=1, timeout=seconds, fetch_local=False)[0]:
+            try:
+                self._value(ref, self.lives[ref], self.calls[0].method)
+            except WorkerError as error:
+                return error
+        return None
 
     def _value(self, ref: Any, member: Member, method: str) -> Any:
         return value_of(ref, member, method, self.logs)

@@ -1,7 +1,7 @@
 """What crosses between driver and workers, as frozen dataclasses: how a worker is built, and what it is asked."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,11 @@ class WorkerPlan:
     reward: Callable[..., Any] | None = None  # for workers of the reward role
     compression: str | None = None  # of gradients
     kept: int = 0  # versions of the adapter that the trainer keeps, for batches that are not of the newest
+
+    def on(self, pool: Pool) -> "WorkerPlan":
+        """The plan of ``pool``'s workers: a reference or a reward may be on the CPU beside an actor on GPUs."""
+        return replace(self, device="cpu", dtype="float32") if pool.on_cpu else self
+
     timeouts: Mapping[str, float] = field(default_factory=dict)  # purpose of a group -> seconds
 
 

@@ -5,12 +5,14 @@ The driver never touches CUDA: what a process may see is in its environment befo
 
 import itertools
 import os
+import signal
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import CollectiveError, Stopped, WorkerError
+from workbench.errors import CollectiveError, Stopped, WorkbenchError, WorkerError
 from workbench.runtime.calls import Answer, Call
 from workbench.runtime.flight import POLL_SECONDS, Flight, Member, value_of
 from workbench.runtime.host import Host, pickled
@@ -21,8 +23,10 @@ if TYPE_CHECKING:
     from workbench.runtime.ground import Ground
 
 GRACE_SECONDS = 10.0  # for the other ranks to come back once one has failed
+DEATH_SECONDS = 2.0  # until Ray has noticed that a process is gone
+GONE_SECONDS = 3.0  # for killed processes to go
 LEAVE_SECONDS = 15.0  # for engines to end in an orderly way
-PASSED_ON = ("VLLM_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "TORCH", "NCCL_", "GLOO_", "WORKBENCH_", "XDG_CACHE_HOME", "PYTHONPATH")
+PASSED_ON = ("VLLM_", "HF_", "TRANSFORMERS_", "TOKENIZERS_", "TORCH", "NCCL_", "GLOO_", "WORKBENCH_", "XDG_CACHE_HOME")
 
 
 class RayRuntime:
@@ -63,8 +67,8 @@ class RayRuntime:
         import ray
 
         actor = ray.remote(concurrency_groups={"life": 1, "control": 1})(Host)
-        plan = pickled(self.plan)
-        started = {(pool, rank): self._process(actor, plan, pool, rank) for pool in self.pools for rank in range(pool.size)}
+        plans = {pool: pickled(self.plan.on(pool)) for pool in self.pools}
+        started = {(pool, rank): self._process(actor, plans[pool], pool, rank) for pool in self.pools for rank in range(pool.size)}
         pids = {place: handle.pid.options(concurrency_group="control").remote() for place, handle in started.items()}
         try:
             found = dict(zip(pids, self._gather(list(pids.values()), stop, self.ground.settings.start_timeout), strict=True))
@@ -91,7 +95,7 @@ class RayRuntime:
 
     def _environment(self, pool: Pool, device: str, threads: int) -> dict[str, str]:
         """What a worker's process finds set. It sees its own GPU and no other."""
-        passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)} if self.ground.is_local else {}
+        passed = here() if self.ground.is_local else {}
         ring = {"NCCL_ALGO": "Ring"} if pool.nccl == "ring" else {}
         return {
             **passed,
@@ -104,11 +108,10 @@ class RayRuntime:
         }
 
     def _join(self, stop: Stop) -> None:
-        """Every pool's processes become ranks of one world, where they work in one."""
-        for pool in self.pools:
-            members = [self.members[pool, rank] for rank in range(pool.size)]
-            address = self._gather([members[0].handle.address.remote()], stop)[0] if pool.is_world else None
-            self._gather([member.handle.join.remote(address) for member in members], stop)
+        """Every pool's processes become ranks of one world, where they work in one. All at once: most of it is importing."""
+        first = {pool: self.members[pool, 0].handle.address.remote() for pool in self.pools if pool.is_world}
+        address = dict(zip(first, self._gather(list(first.values()), stop), strict=True))
+        self._gather([member.handle.join.remote(address.get(pool)) for (pool, _), member in self.members.items()], stop)
 
     def _gather(self, refs: list[Any], stop: Stop, timeout: float = 300.0) -> list[Any]:
         """What ``refs`` give, while a stop and a death are noticed. Raises WorkerError after ``timeout`` seconds."""
@@ -142,23 +145,29 @@ class RayRuntime:
 
     def run(self, calls: Sequence[Call], stop: Stop) -> list[Answer]:
         """All at once; answers in order. The first thing that goes wrong stops the others, and is raised."""
-        return self._wait_for(calls, stop, lambda: None)
+        return self._wait_for(calls, stop)
 
-    def _wait_for(self, calls: Sequence[Call], stop: Stop, meanwhile: Callable[[], None]) -> list[Answer]:
+    def _wait_for(self, calls: Sequence[Call], stop: Stop, meanwhile: Callable[[], None] | None = None) -> list[Answer]:
+        """``meanwhile`` is called again and again: while workers open, when they may not answer for a while."""
         if self.broken or self._closed:
             raise WorkerError("ask the workers", "they have ended", "Run.restore(path) goes on from the last checkpoint")
-        flight = Flight(next(self._numbers), calls, self.members, self.ground.logs)
+        patience = None if meanwhile else self.ground.settings.timeout("control")
+        flight = Flight(next(self._numbers), calls, self.members, self.ground.logs, patience)
         try:
             while flight.waits:
                 flight.look()
-                meanwhile()
+                if meanwhile:
+                    meanwhile()
                 if stop():
                     flight.interrupt()
             return flight.answers()
         except BaseException as error:
             flight.interrupt()
-            if not flight.comes_back(GRACE_SECONDS) or isinstance(error, WorkerError | CollectiveError):
+            death = flight.death(DEATH_SECONDS) if _may_follow_a_death(error) else None
+            if not flight.comes_back(0.0 if death else GRACE_SECONDS) or death or isinstance(error, WorkerError | CollectiveError):
                 self.broken = True
+            if death is not None:
+                raise death from error
             raise
 
     # ------------------------------------------------------------ the end
@@ -186,11 +195,25 @@ class RayRuntime:
 
         lives = [member.life for member in members]
         if lives:
-            ray.wait(lives, num_returns=len(lives), timeout=GRACE_SECONDS)
+            ray.wait(lives, num_returns=len(lives), timeout=GONE_SECONDS)
+        mine = [member.pid for member in members if self.ground.is_here(member.node)]
+        for pid in mine:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)  # one that was stopped does not hear Ray
         end = time.monotonic() + GRACE_SECONDS
-        here = [member.pid for member in members if self.ground.is_here(member.node)]
-        while any(_is_alive(pid) for pid in here) and time.monotonic() < end:
+        while any(_is_alive(pid) for pid in mine) and time.monotonic() < end:
             time.sleep(0.02)
+
+
+def _may_follow_a_death(error: BaseException) -> bool:
+    """Whether another rank's end can be what this one failed of: a connection that was closed, a rank that did not arrive."""
+    return isinstance(error, CollectiveError) or (isinstance(error, RuntimeError) and not isinstance(error, WorkbenchError))
+
+
+def here() -> dict[str, str]:
+    """What workers on this machine take over: settings of the libraries, and where modules are found (a reward's may be anywhere)."""
+    passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
+    return passed | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def _is_alive(pid: int) -> bool:
