@@ -12,7 +12,7 @@ from workbench.records import HeldOut, Step
 
 if TYPE_CHECKING:
     from workbench.training import Training
-    from workbench.views import BatchTable, Summary
+    from workbench.views import BatchTable, Summary, Timeline
 
 
 class Reading(ABC):
@@ -37,6 +37,13 @@ class Reading(ABC):
     def summary(self) -> "Summary":
         """The run in numbers and curves: reward before and after, time per phase, the proof of every sync."""
         return views.summary(self._log.events)
+
+    def timeline(self, first: int | None = None, last: int | None = None, seconds: float | None = None) -> "Timeline":
+        """Who worked when, and who waited, in steps ``first`` to ``last`` (the last three): one row per device.
+
+        ``seconds``: how wide the picture is, so that several runs can have one scale.
+        """
+        return views.timeline(self._log.events, first, last, seconds)
 
     @property
     def metrics(self) -> Metrics:

@@ -11,12 +11,27 @@ from workbench.views.batch import BatchTable, batch_table
 from workbench.views.report import Report, report
 from workbench.views.summary import Summary, summary
 from workbench.views.talk import Comparison, comparison
+from workbench.views.timeline import Timeline, timeline
 
 if TYPE_CHECKING:
     from workbench.views.curves import Watch
     from workbench.views.knobs import Panel, Steered
 
-__all__ = ["BatchTable", "Comparison", "Report", "Summary", "batch_table", "comparison", "panel", "refresh", "report", "summary", "watch"]
+__all__ = [
+    "BatchTable",
+    "Comparison",
+    "Report",
+    "Summary",
+    "Timeline",
+    "batch_table",
+    "comparison",
+    "panel",
+    "refresh",
+    "report",
+    "summary",
+    "timeline",
+    "watch",
+]
 
 
 def watch(log: EventLog) -> "Watch":
