@@ -27,6 +27,11 @@ class Parcel:
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors.values()]).cpu()
         return cls(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, flat, checksum)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As plain memory: torch's own way of pickling a tensor takes several times as long."""
+        raw = self.flat.contiguous().view(torch.uint8).numpy()
+        return _unpacked, (self.config, self.shapes, raw, str(self.flat.dtype).removeprefix("torch."), self.checksum)
+
     @property
     def bytes(self) -> int:
         """Of the weights."""
@@ -37,3 +42,7 @@ class Parcel:
         sizes = [torch.Size(shape).numel() for shape in self.shapes.values()]
         parts = self.flat.to(device, non_blocking=True).split(sizes)
         return {name: part.view(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
+
+
+def _unpacked(config: dict[str, Any], shapes: dict[str, tuple[int, ...]], raw: Any, dtype: str, checksum: str) -> Parcel:
+    return Parcel(config, shapes, torch.from_numpy(raw).view(getattr(torch, dtype)), checksum)
