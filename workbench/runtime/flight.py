@@ -33,15 +33,17 @@ class Member:
 
 
 def value_of(ref: Any, member: Member | None, method: str, logs: str) -> Any:
-    """What ``ref`` gives. What a worker raised is raised as it was; a process that died is a WorkerError."""
+    """What ``ref`` gives. What a worker raised is raised as it was, with a note of who; a process that died is a WorkerError."""
     import ray
-    from ray.exceptions import RayActorError, RayTaskError, WorkerCrashedError
+    from ray.exceptions import RayError, RayTaskError
 
     try:
         return ray.get(ref)
     except RayTaskError as error:
+        if member is not None:
+            error.cause.add_note(f"raised in {method.replace('_', ' ')} of worker {member}")
         raise error.cause from error
-    except (RayActorError, WorkerCrashedError) as error:
+    except RayError as error:  # its process, its node, or what it was to be handed is gone
         raise _death(member, method, logs, error) from error
 
 

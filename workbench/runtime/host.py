@@ -7,6 +7,8 @@ import os
 import pickle
 import socket
 import threading
+import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from workbench.runtime.seat import sit_near
@@ -64,6 +66,11 @@ class Host:
             values = (*values, pickle.loads(carried))
         try:
             answer = pickle.dumps(worker.attend(method, values), protocol=5)
+        except BaseException as error:  # sys.exit() in a user's code too: it would end this process without a word
+            told = crossable(error)
+            if told is error:
+                raise
+            raise told from error
         finally:
             self._interrupted.discard(number)
         return len(answer), answer
@@ -95,6 +102,15 @@ class Host:
 
     def _tell(self, what: str, done: float, total: float, note: str) -> None:
         self._progress = (what, done, total, note)
+
+
+def crossable(error: BaseException) -> Exception:
+    """``error`` as another process can raise it: itself where it can be pickled and read again, else its name and its words."""
+    if isinstance(error, Exception):
+        with suppress(Exception):  # a class of the user's may fail in any way here
+            if type(pickle.loads(pickled(error))) is type(error):
+                return error
+    return RuntimeError("".join(traceback.format_exception_only(error)).strip())
 
 
 def pickled(value: Any) -> bytes:

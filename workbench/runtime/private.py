@@ -32,7 +32,11 @@ class Private:
         # handler of SIGTERM, which Ray takes in the main thread, to the kernel.
         self._thread = threading.Thread(target=self._live, name="workbench-ray", daemon=True)
         self._thread.start()
-        self._ready.wait()
+        try:
+            self._ready.wait()
+        except BaseException:  # an interrupt: a Ray that comes up afterwards would be nobody's
+            self.end()
+            raise
         if isinstance(self._error, ClusterError):
             raise self._error
         if self._error is not None:

@@ -179,15 +179,16 @@ class RayRuntime:
         self._closed = True
         import ray
 
-        members = list(self.members.values())
-        if ray.is_initialized():
+        members = list(self.members.values()) if ray.is_initialized() else []
+        try:
             leaving = [] if self.broken else [member.handle.leave.remote() for member in members]
             if leaving:
                 ray.wait(leaving, num_returns=len(leaving), timeout=LEAVE_SECONDS)
+        finally:  # also where an interrupt does not wait for the engines
             for member in members:
                 ray.kill(member.handle)
             self._wait_gone(members)
-        self.ground.release()
+            self.ground.release()
 
     def _wait_gone(self, members: Iterable[Member]) -> None:
         """Until the kernel has no such process any more: only then is its memory free. Of other machines Ray's word is enough."""
@@ -213,7 +214,7 @@ def _may_follow_a_death(error: BaseException) -> bool:
 def here() -> dict[str, str]:
     """What workers on this machine take over: settings of the libraries, and where modules are found (a reward's may be anywhere)."""
     passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
-    return passed | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    return passed | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}  # a notebook has "", its folder, among them
 
 
 def _is_alive(pid: int) -> bool:
