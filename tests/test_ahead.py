@@ -12,7 +12,7 @@ import pytest
 import workbench as wb
 from tests.runtime.conftest import fresh  # noqa: F401 - the shared team, its adapter put back afterwards
 from tests.test_run import PROMPTS, likes_a
-from workbench.ahead import Ahead, nothing_ahead
+from workbench.ahead import Ahead
 from workbench.errors import ConfigError, RewardError, Stopped
 from workbench.events import EventLog
 from workbench.judge import JudgeHere
@@ -78,7 +78,7 @@ def ids(sampled: Sampled) -> list[tuple[int, ...]]:
 def test_what_is_sampled_ahead_is_what_is_sampled_in_turn(books: Books, crews: Callable[..., Crew], log: EventLog) -> None:
     crew, mine, other = crews(), books(3), books(3)
     in_turn = sample(3, mine.draw, crew, mine.phase)
-    ahead = Ahead(crew, other)
+    ahead = Ahead(crew, 1e-3, other)
     ahead.wait()
     taken = ahead.take()
     assert ids(taken) == ids(in_turn)
@@ -92,19 +92,19 @@ def test_what_is_sampled_ahead_is_what_is_sampled_in_turn(books: Books, crews: C
 
 
 def test_a_long_rollout_that_is_dropped_ends_soon(books: Books, crews: Callable[..., Crew]) -> None:
-    ahead = Ahead(crews(prompts=50, max_tokens=200), books(1))
+    ahead = Ahead(crews(prompts=50, max_tokens=200), 1e-3, books(1))
     time.sleep(0.3)
     began = time.monotonic()
     ahead.drop()
     assert time.monotonic() - began < 2
     with pytest.raises(Stopped):
         ahead.take()
-    assert len(ids(Ahead(crews(), books(1)).take())) == 16  # the engine is free for another
+    assert len(ids(Ahead(crews(), 1e-3, books(1)).take())) == 16  # the engine is free for another
 
 
 def test_a_stop_of_the_run_ends_it_too(books: Books, crews: Callable[..., Crew]) -> None:
     stop = threading.Event()
-    ahead = Ahead(crews(should_stop=stop.is_set, prompts=50, max_tokens=200), books(1))
+    ahead = Ahead(crews(should_stop=stop.is_set, prompts=50, max_tokens=200), 1e-3, books(1))
     stop.set()
     ahead.wait()
     with pytest.raises(Stopped):
@@ -115,21 +115,21 @@ def test_what_goes_wrong_is_raised_when_it_is_taken_and_not_before(books: Books,
     def fails(prompt: str, completion: str, answer: Any) -> float:
         raise LookupError("no such word")
 
-    ahead = Ahead(crews(fails), books(1))
+    ahead = Ahead(crews(fails), 1e-3, books(1))
     ahead.wait()
     with pytest.raises(RewardError, match="no such word"):
         ahead.take()
     with pytest.raises(ConfigError, match="window holds 256"):
-        Ahead(crews(max_tokens=300), books(1)).take()
+        Ahead(crews(max_tokens=300), 1e-3, books(1)).take()
 
 
 def test_the_step_after_is_learnt_one_version_late(fresh: Team, books: Books, crews: Callable[..., Crew]) -> None:  # noqa: F811
     """The order of a run with overlap=1, here with both in turn: a process samples or trains."""
     crew, book = crews(), books(1)
     first = sample(1, book.draw, crew, book.phase)
-    second = Ahead(crew, books(2)).take()
-    one = learn(1, first, 0.02, lambda name: nullcontext(), nothing_ahead)
-    two = learn(2, second, 0.02, lambda name: nullcontext(), nothing_ahead)
+    second = Ahead(crew, 1e-3, books(2)).take()
+    one = learn(1, first, 0.02, lambda name: nullcontext(), lambda: None)
+    two = learn(2, second, 0.02, lambda name: nullcontext(), lambda: None)
     assert (one.staleness, two.staleness) == (0, 1)
     assert (one.sync.version, two.sync.version) == (second.version + 1, second.version + 2)
     assert one.update.summary.logprob_diff_max < 1e-3  # the policy that sampled

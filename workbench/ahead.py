@@ -10,10 +10,10 @@ from workbench.telling import StepBook
 
 
 class Ahead:
-    """One step's sampling under way. ``book`` draws its prompts and times its phases."""
+    """One step's sampling under way. ``rate``: what it will be learnt with. ``book`` draws its prompts and times its phases."""
 
-    def __init__(self, crew: Crew, book: StepBook) -> None:
-        self.crew, self.book = crew, book
+    def __init__(self, crew: Crew, rate: float, book: StepBook) -> None:
+        self.crew, self.rate, self.book = crew, rate, book
         self._dropped = threading.Event()
         self._sampled: Sampled | None = None
         self._error: BaseException | None = None
@@ -46,7 +46,3 @@ class Ahead:
         """End it; its prompts were not used."""
         self._dropped.set()
         self.wait()
-
-
-def nothing_ahead() -> None:
-    """Engines that sample only in their own phase are at rest in every other."""

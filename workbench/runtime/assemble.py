@@ -24,7 +24,7 @@ REHEARSAL = "CPU slots stand for GPUs: who talks to whom is rehearsed, memory is
 def check_runtime(asked: object) -> "str | Ray":
     """``Run(runtime=...)`` as it was written. Raises ConfigError on anything else."""
     if isinstance(asked, Ray) or asked in ("auto", "inline", "ray"):
-        return asked  # type: ignore[return-value]
+        return asked
     raise ConfigError(f"Run(runtime={asked!r})", "there are two runtimes", "write 'auto', 'inline', 'ray', or wb.Ray(address=...)")
 
 

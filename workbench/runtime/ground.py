@@ -6,8 +6,9 @@ from typing import Any
 
 from workbench.errors import ClusterError
 from workbench.runtime.cluster import Cluster, connect
+from workbench.runtime.nodes import Device
 from workbench.runtime.pools import Pool
-from workbench.runtime.reserve import Device, Reservation, find, reserve
+from workbench.runtime.reserve import Reservation, find, reserve
 from workbench.runtime.settings import Ray
 
 

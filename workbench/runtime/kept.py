@@ -16,7 +16,6 @@ class Kept:
         self.version = 0  # the newest that was sent
         self._copies: dict[int, list[torch.Tensor]] = {}
 
-    @torch.no_grad()
     def keep(self, version: int, parameters: Sequence[torch.Tensor]) -> None:
         """Remember ``parameters`` as ``version``, and forget the oldest."""
         self.version = version
@@ -39,7 +38,6 @@ class Kept:
             _write(parameters, now)
 
 
-@torch.no_grad()
 def _write(parameters: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
     for parameter, value in zip(parameters, values, strict=True):
-        parameter.copy_(value)
+        parameter.detach().copy_(value)

@@ -103,14 +103,14 @@ def _pool(devices: DeviceMap, roles: tuple[Role, ...], topology: Topology | None
     model = _model_place(places)
     engine = places.get(Role.ROLLOUT)
     devices_of = named(devices, roles[0], topology)
-    backends = {devices.places[role].nccl_backend for role in roles} & {"ring", "p2p"}
+    backends = {backend for role in roles if (backend := devices.places[role].nccl_backend) in ("ring", "p2p")}
     return Pool(
         roles=roles,
         devices=devices_of,
         layout=model.layout_name if model else "ddp",
         sharding=(model.sharding_strategy if model else None) or "FULL_SHARD",
         engine_tp=engine.tp if engine else 1,
-        nccl=min(backends, default="") or "",
+        nccl=min(filter(None, backends), default=""),
         on_cpu=_is_cpu(devices_of[0], topology),
     )
 

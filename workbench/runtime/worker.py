@@ -9,6 +9,7 @@ import math
 import resource
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -211,7 +212,7 @@ class Worker:
     def peak_memory_gib(self) -> float:
         """The most that was held so far: of the GPU by torch's allocator (trainer and engine), else of this process."""
         if self.plan.device == "cuda":
-            return torch.cuda.max_memory_reserved() / 2**30
+            return float(torch.cuda.max_memory_reserved()) / 2**30
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
     # ------------------------------------------------------------ a second look, for a canary that died
@@ -234,8 +235,8 @@ class Worker:
     def _load(self) -> None:
         plan, pool = self.plan, self.post.pool
         if Role.ACTOR in pool.roles:
-            lies = {"layout": pool.layout, "sharding": pool.sharding, "compression": plan.compression}
-            self.actor = Actor(ActorPlan(plan.model, plan.lora, plan.optimizer, plan.device, plan.dtype, plan.seed, **lies), self.ranks)
+            actor = ActorPlan(plan.model, plan.lora, plan.optimizer, plan.device, plan.dtype, plan.seed, pool.layout, pool.sharding)
+            self.actor = Actor(replace(actor, compression=plan.compression), self.ranks)
         else:
             budget = plan.optimizer.token_budget
             self.base = Base(BasePlan(plan.model, plan.device, plan.dtype, pool.layout, pool.sharding, budget), self.ranks)
