@@ -4,6 +4,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"  # jupyter_core's own migration, which warns when unset
+os.environ["RAY_prestart_worker_first_driver"] = "0"  # noqa: SIM112 - Ray's name: no idle workers, which nobody here uses, 1.7 s each
 
 from collections.abc import Iterator
 from pathlib import Path

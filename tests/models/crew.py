@@ -10,8 +10,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-# Imported once, for all processes of all crews.
-HEAVY = ["accelerate", "peft", "transformers.models.llama.modeling_llama", "workbench.models.actor"]
+from tests.forks import forks
 
 
 class Crew:
@@ -21,9 +20,7 @@ class Crew:
     """
 
     def __init__(self, size: int, *, gpus: bool = False) -> None:
-        context = get_context("spawn" if gpus else "forkserver")
-        if not gpus:
-            context.set_forkserver_preload(HEAVY)
+        context = get_context("spawn") if gpus else forks()
         self.pipes: list[Connection] = []
         self.processes: list[BaseProcess] = []
         meeting = tempfile.mktemp(prefix="crew-")

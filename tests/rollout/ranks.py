@@ -1,6 +1,5 @@
 """Real processes in one torch.distributed world, each with an engine; what they saw comes back, rank by rank."""
 
-import multiprocessing as mp
 import os
 import socket
 import traceback
@@ -8,6 +7,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+
+from tests.forks import forks
 
 
 def free_port() -> int:
@@ -21,8 +22,7 @@ class Ranks:
     """``size`` processes that each run ``work(rank, model)`` in a gloo world of their own, and talk by ``say`` and ``hear``."""
 
     def __init__(self, work: Callable[[int, Path], None], model: Path, size: int = 2) -> None:
-        context, port = mp.get_context("forkserver"), free_port()
-        context.set_forkserver_preload(["tests.rollout.imports"])  # once for all ranks: it is most of their start
+        context, port = forks(), free_port()
         self.ends: list[Connection] = []
         self.processes: list[Any] = []
         for rank in range(size):
