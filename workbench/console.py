@@ -24,14 +24,16 @@ class Bars:
         self._drawn = -self._pause
 
     def show(self, event: Event) -> None:
-        """Draw ``event`` if it is progress."""
+        """Draw ``event`` if it is progress; write it down if it is a notice."""
+        from tqdm import tqdm
+
+        if event.kind == "notice":
+            tqdm.write(event.data["text"], file=sys.stdout)  # between the bars
         record = event.record if event.kind == "progress" else None
         if not isinstance(record, Progress) or (record.what == "steps" and not record.note):
             return  # the bar of the steps comes with the first
         if (record.what, record.total) == self._finished and record.done >= record.total:
             return  # an afterword
-        from tqdm import tqdm
-
         bar = self._bars.get(record.what)
         if bar is None:
             form = "{desc} {bar:24} {n:.0f}/{total:.0f} {elapsed}{postfix}"

@@ -55,6 +55,7 @@ class RayRuntime:
             calls = [Call(pool, rank, "open") for pool in self.pools for rank in range(pool.size)]
             return self._wait_for(calls, stop, lambda: self._pass_on(report))
         except BaseException:
+            self.broken = True  # who is still loading is not waited for
             self.close()
             raise
 
@@ -71,7 +72,7 @@ class RayRuntime:
         started = {(pool, rank): self._process(actor, plans[pool], pool, rank) for pool in self.pools for rank in range(pool.size)}
         pids = {place: handle.pid.options(concurrency_group="control").remote() for place, handle in started.items()}
         try:
-            found = dict(zip(pids, self._gather(list(pids.values()), stop, self.ground.settings.start_timeout), strict=True))
+            found = dict(zip(pids, self._gather(list(pids.values()), stop), strict=True))
         except BaseException:
             for handle in started.values():
                 ray.kill(handle)
@@ -113,10 +114,11 @@ class RayRuntime:
         address = dict(zip(first, self._gather(list(first.values()), stop), strict=True))
         self._gather([member.handle.join.remote(address.get(pool)) for (pool, _), member in self.members.items()], stop)
 
-    def _gather(self, refs: list[Any], stop: Stop, timeout: float = 300.0) -> list[Any]:
-        """What ``refs`` give, while a stop and a death are noticed. Raises WorkerError after ``timeout`` seconds."""
+    def _gather(self, refs: list[Any], stop: Stop) -> list[Any]:
+        """What ``refs`` give, while a stop and a death are noticed. Raises WorkerError where that takes longer than a start may."""
         import ray
 
+        timeout = self.ground.settings.start_timeout
         end, left = time.monotonic() + timeout, refs
         while left:
             ready, left = ray.wait(left, num_returns=len(left), timeout=POLL_SECONDS)

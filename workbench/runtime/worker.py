@@ -63,7 +63,8 @@ class Worker:
         """Load the base and start the engine. ``sync`` and ``warm_up`` come next."""
         roles, ready = self.post.pool.roles, None
         if self._trains and self.post.pool.size > 1:
-            self.ranks = Ranks.of_world(role="actor", tp=self.post.pool.fan(Role.ACTOR).width, timeouts=self.plan.timeouts)
+            role = Role.ACTOR if Role.ACTOR in roles else Role.REFERENCE
+            self.ranks = Ranks.of_world(role=role, tp=self.post.pool.fan(role).width, timeouts=self.plan.timeouts)
         if self._trains:
             report("model", 0, 1, f"loading {self.plan.model.name}")
             self._load()
