@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from workbench.errors import RewardError
-from workbench.runtime.host import Host, crossable
+from workbench.errors import ConfigError, RewardError
+from workbench.runtime.host import Host, crossable, pickled
 from workbench.runtime.ray import here
 
 
@@ -67,6 +67,13 @@ def test_others_cross_by_name(error: BaseException, words: str) -> None:
         host.call(1, "update", pickle.dumps(()))
     assert raised.value.__cause__ is error  # its traceback is told with it
     assert type(pickle.loads(pickle.dumps(raised.value))) is RuntimeError
+
+
+def test_what_can_not_leave_the_process_is_refused_with_a_fix() -> None:
+    assert pickle.loads(pickled(lambda: 7))() == 7
+    with pytest.raises(ConfigError, match=r"can't be pickled \(TypeError: cannot pickle '_thread.lock' object\)") as refused:
+        pickled({"reward": threading.Lock()})
+    assert "when it is first called" in refused.value.fix
 
 
 def test_workers_find_the_modules_of_the_folder_that_a_notebook_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

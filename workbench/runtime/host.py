@@ -11,6 +11,7 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from workbench.errors import ConfigError
 from workbench.runtime.seat import sit_near
 
 if TYPE_CHECKING:
@@ -114,8 +115,13 @@ def crossable(error: BaseException) -> Exception:
 
 
 def pickled(value: Any) -> bytes:
-    """``value`` as bytes, functions of a notebook included."""
+    """``value`` as bytes, functions of a notebook included. Raises ConfigError where a reward or an algorithm can't leave its process."""
     from ray import cloudpickle
 
-    blob: bytes = cloudpickle.dumps(value, protocol=5)
+    try:
+        blob: bytes = cloudpickle.dumps(value, protocol=5)
+    except Exception as error:  # an object's own __reduce__ may raise anything
+        found = f"something in it can't be pickled ({type(error).__name__}: {error})"
+        fix = "make locks, connections and open files of a reward or an algorithm when it is first called, or put the reward on 'cpu'"
+        raise ConfigError("send a reward or an algorithm to a worker's process", found, fix) from error
     return blob
