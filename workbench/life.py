@@ -6,8 +6,8 @@ lock, so a ``generate`` from a notebook cell falls between two steps.
 
 import threading
 import weakref
-from collections.abc import Generator, Iterator
-from typing import Self
+from collections.abc import Callable, Generator, Iterator
+from typing import Self, TypeVar
 
 from workbench import console, views
 from workbench.checkpoint import Past
@@ -17,6 +17,8 @@ from workbench.plan import RunPlan
 from workbench.records import Notice, State, Step
 from workbench.rewards import REWARD_THREAD
 from workbench.training import Training
+
+T = TypeVar("T")
 
 RESTARTS = 3  # of workers in a row without a step between
 
@@ -93,17 +95,17 @@ class Life(Look):
         try:
             self._set("starting")
             with self._lock:
-                training.open()
-                if training.done == 0:
-                    training.evaluate()
+                self._lasting(self._open_up)
             self._set("running")
-            while training.done < training.end:
-                self._rest()
+            finished = False
+            while not finished:
+                while training.done < training.end:
+                    self._rest()
+                    with self._lock:
+                        step = self._lasting(self._next)
+                    yield step
                 with self._lock:
-                    step = self._step()
-                yield step
-            with self._lock:
-                training.evaluate()
+                    finished = self._lasting(self._end)
             state = "finished"
         except Stopped:
             state = "stopped"
@@ -115,18 +117,37 @@ class Life(Look):
         finally:
             self._come_to_rest(state, error)
 
-    def _step(self) -> Step:
-        """One step; where a worker died and that is wanted, the last checkpoint and the steps since it are made again first."""
+    def _open_up(self) -> None:
+        """Models and engines, and, before the first step, the first score."""
+        self._training.open()
+        if self._training.done == 0:
+            self._training.evaluate()
+
+    def _next(self) -> Step:
+        """One step. Workers that were made anew at step 0 have the first score to give again."""
+        self._open_up()
+        return self._training.step()
+
+    def _end(self) -> bool:
+        """Whether this is the end, with the last score; new workers may have steps to make again first."""
+        over = self._training.done >= self._training.end
+        if over:
+            self._training.evaluate()
+        return over
+
+    def _lasting(self, work: Callable[[], T]) -> T:
+        """``work``. Where a worker dies in it and that is wanted, new ones go on from the last checkpoint, and it is tried again."""
         losses = 0
         while True:
             try:
-                return self._training.step()
+                if losses:
+                    self._training.recover()
+                return work()
             except (WorkerError, CollectiveError) as error:
                 losses += 1
                 if not self.plan.restart or losses > RESTARTS:
                     raise
                 self._training.log.emit(Notice(f"{error}\n  restart {losses} of at most {RESTARTS} at this step"))
-                self._training.recover()
 
     def _come_to_rest(self, state: str, error: str) -> None:
         """Save, and say how it ended. Raises StorageError where that can't be written, unless something else has failed before."""

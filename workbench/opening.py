@@ -52,6 +52,7 @@ class Opening:
         self.evaluated_at: int | None = None  # the step of the last held-out score
         self._saved_at = 0  # the step of the last checkpoint
         self._reward: Any = None  # the reward's memory at the end of the last whole step
+        self._unasked = self.judge.state()  # the reward's memory before the run
         self._updates = 0  # optimizer steps at the end of the last whole step
         self._waking: tuple[RunState, dict[str, Tensor]] | None = None  # from the checkpoint, until the models are there
         if past is None:
@@ -163,8 +164,10 @@ class Opening:
         self._disband()
         found = Checkpoints(self.folder.make(), self.plan.keep).all()
         self._waking = checkpoint.read(found[-1]) if found else None
-        state = self._waking[0] if self._waking else RunState(0, self.end, 0, 0, 0, {})
+        state = self._waking[0] if self._waking else RunState(0, self.end, 0, 0, 0, {}, self._unasked)
         self.done, self.position, self._saved_at, self._reward = state.step, state.position, state.step, state.reward
+        self.judge = JudgeHere(self.plan.reward)  # the workers of another one have ended
+        self.judge.load_state(self._reward)
         self.evaluated_at = None
         self.log.emit(Restored(self.done, found[-1].name if found else "", versions()))
         self.knobs.resume(self.done, [])

@@ -73,6 +73,7 @@ class RunPlan:
                 raise ConfigError(f"{name}={value}", f"it is at least {least}", "leave it out for the default")
         _check_place(self)
         _check_overlap(self)
+        _check_memory(self)
         _check_prefetch(self.devices, self.prefetch)
 
     @property
@@ -149,6 +150,14 @@ def _check_overlap(plan: RunPlan) -> None:
     if getattr(plan.algo, "importance_cap", 0.0) is None:
         found = f"{type(plan.algo).__name__}(importance_cap=None) does not correct for samples of an older policy"
         raise ConfigError(asked, found, "write importance_cap=2.0, or leave overlap out")
+
+
+def _check_memory(plan: RunPlan) -> None:
+    """Raise ConfigError where a reward with a memory is in several processes: each would remember what it was asked itself."""
+    devices = named(plan.devices, Role.REWARD, machine_of(plan.devices, plan.machine))
+    if len(devices) > 1 and not in_driver(plan.devices, Role.REWARD) and hasattr(plan.reward, "state_dict"):
+        found = f"it has a memory (state_dict), and its {len(devices)} processes would remember different things"
+        raise ConfigError(f"reward {reward_name(plan.reward)} on {', '.join(devices)}", found, "give the reward one device, or 'cpu'")
 
 
 def _check_prefetch(devices: DeviceMap, prefetch: int) -> None:
