@@ -103,6 +103,24 @@ def test_what_is_left_of_a_killed_ray(tmp_path):
         process.communicate()
 
 
+def test_a_busy_machine_is_given_more_time(monkeypatch: pytest.MonkeyPatch):
+    import ray
+
+    tried = []
+
+    def fail(**settings):
+        tried.append(settings["num_cpus"])
+        raise Exception("The current node timed out during startup." if len(tried) < 3 else "no such thing")  # as Ray does
+
+    monkeypatch.setattr(ray, "init", fail)
+    with pytest.raises(ClusterError, match="did not start: no such thing"):
+        private.Private(slots=3)
+    assert len(tried) == 3
+    with pytest.raises(ClusterError, match="did not start: no such thing"):  # what more time does not help is told at once
+        private.Private(slots=3)
+    assert len(tried) == 4
+
+
 # ------------------------------------------------------------ a cluster
 
 HEAD = """

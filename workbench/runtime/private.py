@@ -19,6 +19,7 @@ MIB = 2**20
 STORE_MIB, LEAST_STORE_MIB = 256, 80  # of shared memory for Ray's objects; Ray wants 75 at least
 LONGEST_FOLDER = 40  # characters: the name of a unix socket has 107, and Ray adds 65
 KEPT_SESSIONS = 5
+STARTS, SLOW = 3, "timed out during startup"  # how often it is tried, where Ray says that
 
 
 class Private:
@@ -53,17 +54,8 @@ class Private:
         import ray
 
         try:
-            folder = _folder()
             with quiet(), _loopback():
-                ray.init(
-                    address="local",
-                    num_cpus=max(os.cpu_count() or 1, self._slots + SPARE),
-                    object_store_memory=_store_bytes(),
-                    include_dashboard=False,
-                    log_to_driver=False,
-                    configure_logging=False,
-                    _temp_dir=str(folder),
-                )
+                _init(self._slots)
             watch = _watch(ray._private.worker.global_worker.node.get_session_dir_path())
         except BaseException as error:
             self._error = error
@@ -74,6 +66,28 @@ class Private:
         self._over.wait()
         ray.shutdown()
         watch.communicate()
+
+
+def _init(slots: int) -> None:
+    """Start it. Ray gives up after 30 s, whatever it is told, and a busy machine may need more: the next time all is in memory."""
+    import ray
+
+    for left in reversed(range(STARTS)):
+        try:
+            ray.init(
+                address="local",
+                num_cpus=max(os.cpu_count() or 1, slots + SPARE),
+                object_store_memory=_store_bytes(),
+                include_dashboard=False,
+                log_to_driver=False,
+                configure_logging=False,
+                _temp_dir=str(_folder()),
+            )
+            return
+        except Exception as error:  # Ray raises no more special one
+            if not left or SLOW not in str(error):
+                raise
+            _end_half_started()
 
 
 def _end_half_started() -> None:
