@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 CHARACTERS = "0123456789 =abcdefghijklmnopqrstuvwxyz"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where models are kept, in all processes of the session: the tiny one is warmed up once, and the user's own folder is left alone."""
+    path = tmp_path_factory.mktemp("cache")
+    os.environ["WORKBENCH_CACHE"] = str(path)
+    return path
+
+
 @pytest.fixture(scope="session")
 def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random Llama of 2 layers with grouped queries and its own tokenizer, as a checkpoint."""

@@ -1,7 +1,6 @@
 """The notebooks, executed as a user would: by the command, in their own kernels."""
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -12,21 +11,16 @@ import nbformat
 import pytest
 
 import workbench as wb
-from tests.conftest import SharedWorker
 
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory, shared_worker: SharedWorker) -> Path:
-    """The warmed-up model, made once for the module; and no engine beside theirs."""
-    shared_worker.close()
-    return tmp_path_factory.mktemp("cache")
+pytestmark = pytest.mark.usefixtures("free_process")  # no engine beside theirs
 
 
-def execute(notebook: str, folder: Path, cache: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def execute(notebook: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "workbench", "run", str(ROOT / notebook), "-o", "out.ipynb", *options]
-    return subprocess.run(command, cwd=folder, env=os.environ | {"WORKBENCH_CACHE": str(cache)}, capture_output=True, text=True)
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True)
 
 
 def outputs(folder: Path) -> dict[str, list[Any]]:
@@ -39,9 +33,9 @@ def kinds(cell: list[Any]) -> set[str]:
     return {kind for output in cell for kind in output.get("data", {})}
 
 
-def test_the_quickstart_learns_and_leaves_a_readable_notebook(tmp_path: Path, cache: Path) -> None:
-    """The demo in full, warm start included; its last cells check the gain themselves."""
-    done = execute("recipes/quickstart.ipynb", tmp_path, cache)
+def test_the_quickstart_learns_and_leaves_a_readable_notebook(tmp_path: Path) -> None:
+    """The demo in full; its last cells check the gain themselves."""
+    done = execute("recipes/quickstart.ipynb", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "held-out reward: 0." in done.stdout + done.stderr
     cells = outputs(tmp_path)
@@ -56,8 +50,8 @@ def test_the_quickstart_learns_and_leaves_a_readable_notebook(tmp_path: Path, ca
     assert (tmp_path / "runs" / "quickstart" / "adapter" / "adapter_model.safetensors").exists()
 
 
-def test_the_first_lesson_runs_headless_and_its_live_view_ends_as_a_picture(tmp_path: Path, cache: Path) -> None:
-    done = execute("notebooks/01_first_run.ipynb", tmp_path, cache, "-p", "steps", "6", "-p", "pause_after", "1")
+def test_the_first_lesson_runs_headless_and_its_live_view_ends_as_a_picture(tmp_path: Path) -> None:
+    done = execute("notebooks/01_first_run.ipynb", tmp_path, "-p", "steps", "6", "-p", "pause_after", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     cells = outputs(tmp_path)
     assert {"image/png", "text/html", "text/plain"} <= kinds(cells["run.watch()"])
@@ -66,9 +60,9 @@ def test_the_first_lesson_runs_headless_and_its_live_view_ends_as_a_picture(tmp_
     assert "metrics.json" in str(cells["sorted(path.name for path in run.path.iterdir())"])
 
 
-def test_the_second_lesson_trains_by_code_of_its_own_and_goes_on_after_a_loss(tmp_path: Path, cache: Path) -> None:
+def test_the_second_lesson_trains_by_code_of_its_own_and_goes_on_after_a_loss(tmp_path: Path) -> None:
     """Ten steps; the notebook's own checks look at the restored run's steps, its knob, and what its reward had counted."""
-    done = execute("notebooks/02_your_own_task.ipynb", tmp_path, cache, "-p", "steps", "10", "-p", "held_out", "16")
+    done = execute("notebooks/02_your_own_task.ipynb", tmp_path, "-p", "steps", "10", "-p", "held_out", "16")
     assert done.returncode == 0, done.stdout + done.stderr
     cells = outputs(tmp_path)
     assert "'aebn': 1.0, 'eabn': 0.5, 'ae': 0.5" in str(cells["worth"])
@@ -84,10 +78,10 @@ def test_the_second_lesson_trains_by_code_of_its_own_and_goes_on_after_a_loss(tm
     assert "restored" in [event.kind for event in ranks.events]
 
 
-def test_a_pretrained_model_runs_a_task_of_reasoning_gym(tmp_path: Path, cache: Path) -> None:
+def test_a_pretrained_model_runs_a_task_of_reasoning_gym(tmp_path: Path) -> None:
     """Two small steps; the notebook's own checks look at the steps, the engine's agreement and the adapter."""
     small = {"steps": "2", "prompts": "4", "group_size": "4", "held_out": "4", "max_tokens": "4"}
-    done = execute("recipes/reasoning_gym.ipynb", tmp_path, cache, *(part for pair in small.items() for part in ("-p", *pair)))
+    done = execute("recipes/reasoning_gym.ipynb", tmp_path, *(part for pair in small.items() for part in ("-p", *pair)))
     assert done.returncode == 0, done.stdout + done.stderr
     cells = outputs(tmp_path)
     assert "takes turns with the actor" in str(cells["devices"])
@@ -97,8 +91,8 @@ def test_a_pretrained_model_runs_a_task_of_reasoning_gym(tmp_path: Path, cache: 
     assert metrics["sync"]["max_logprob_diff"] is None or metrics["sync"]["max_logprob_diff"] < 1e-3
 
 
-def test_a_map_that_cannot_be_obeyed_fails_the_run_with_its_reason(tmp_path: Path, cache: Path) -> None:
+def test_a_map_that_cannot_be_obeyed_fails_the_run_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "critic.yaml").write_text("actor: cpu\ncritic: {share: actor}\n")
-    done = execute("recipes/quickstart.ipynb", tmp_path, cache, "--device-map", "critic.yaml")
+    done = execute("recipes/quickstart.ipynb", tmp_path, "--device-map", "critic.yaml")
     assert done.returncode == 1
     assert "no algorithm of this version has one" in done.stdout + done.stderr

@@ -25,9 +25,9 @@ def facts(topology: Topology) -> set[tuple[object, ...]]:
 
 
 def parts(text: str) -> list[str]:
-    """The text cut off at every place of its matrix (every third of a long one), and at every tenth behind it."""
+    """The text cut off at some 700 places of its matrix, or at every one of a short one, and at every tenth behind it."""
     end = text.find("Legend") if "Legend" in text else len(text)
-    return [text[:at] for at in (*range(0, end, 1 if end < 3000 else 3), *range(end, len(text), 10))]
+    return [text[:at] for at in (*range(0, end, end // 700 + 1), *range(end, len(text), 10))]
 
 
 @pytest.mark.parametrize("name", EXPECTED)

@@ -110,7 +110,7 @@ def errors(question: Question) -> set[tuple[str, str]]:
     return {(one.code, one.role) for one in check(question) if one.severity == "error"}
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(questions())
 def test_any_map_is_judged_and_every_patch_leads_on(question):
     before = check(question)
