@@ -1,6 +1,7 @@
 """Kill a training process with SIGKILL again and again, restore it each time, and compare with a run that nobody disturbed.
 
     python -m benchmarks.kills --kills 24 --out benchmarks/results
+    python -m benchmarks.kills --ray --kills 12    # workers of a run of four processes instead: see kills_ray
 
 Kills fall at random moments of a life (while the engine starts, in a step, between two steps) and at chosen ones within the
 writing of a checkpoint. The run holds everything that has to survive: Adam's moments, a learning rate that falls, a
@@ -213,8 +214,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", type=Path, required=True, help="small; its tokenizer knows a-z, blank and =")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--ray", action="store_true", help="kill workers of a run of four processes, which goes on by itself")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
+        if arguments.ray:
+            from benchmarks import kills_ray
+
+            write("kills_ray_cpu", kills_ray.measure(arguments.model, Path(place), arguments.kills, arguments.seed), arguments.out)
+            return
         lives = torture(arguments.model, Path(place, "killed"), arguments.kills, arguments.seed)
         torture(arguments.model, Path(place, "whole"), 0, 0)
         same = numbers(Path(place, "killed")) == numbers(Path(place, "whole"))
