@@ -20,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PINS = PROJECT["tool"]["workbench"]
-CUDA_PARTS = {"torchvision", "torchaudio", "torchcodec"}  # the lock leaves them out, conda's pip can't
+LEFT_OUT = {"torchvision", "torchaudio", "torchcodec", "triton", "rfc3987-syntax"}  # of the lock; conda's pip can't
 
 
 def test_the_lock_is_that_of_the_project():
@@ -97,7 +97,7 @@ def test_conda_files_resolve_to_the_lock(file, extra, tmp_path):
     resolved = dict(re.findall(r"^([\w.-]+)==(\S+)$", done.stdout, re.MULTILINE))
     exported = (ROOT / "requirements" / f"{extra}.txt").read_text()
     assert len(resolved) > 200
-    assert {name for name, version in resolved.items() if f"\n{name}=={version} ;" not in exported} <= CUDA_PARTS | {"triton"}
+    assert {name for name, version in resolved.items() if f"\n{name}=={version} ;" not in exported} <= LEFT_OUT
 
 
 # ---------------------------------------------------------------- habits

@@ -212,7 +212,7 @@ def _plan(path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> RunP
         algo=algo,
         reward=reward,
         trackers=None if data["trackers"] is None else tuple(data["trackers"]),
-        machine=None if data["slots"] is None or given.get("devices") else Topology.cpu(data["slots"]),
+        machine=None if data["slots"] is None else Topology.cpu(data["slots"]),
         runtime=given.get("runtime") or (data["runtime"] if isinstance(data["runtime"], str) else Ray(**data["runtime"])),
         folder=path.parent,
     )
