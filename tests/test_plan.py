@@ -128,7 +128,8 @@ def test_what_the_file_says_of_processes(tmp_path: Path) -> None:
 def test_another_map_and_another_runtime_are_taken_at_a_restore(tmp_path: Path) -> None:
     moved = again(tmp_path, made=SPLIT, given={"devices": "cpu", "runtime": "inline"}, machine=FOUR)
     assert (moved.devices, moved.runtime) == (DeviceMap(actor="cpu"), "inline")
-    moved = again(tmp_path, made=SPLIT, given={"devices": {"actor": "0-1 fsdp", "rollout": "2"}}, machine=FOUR)  # of the same slots
+    (tmp_path / "other").mkdir()
+    moved = again(tmp_path / "other", made=SPLIT, given={"devices": {"actor": "0-1 fsdp", "rollout": "2"}}, machine=FOUR)  # of the same slots
     assert (str(moved.devices.actor), moved.machine) == ("0-1 fsdp", FOUR)
 
 
