@@ -48,6 +48,7 @@ def a_run(model: Path, folder: Path, places: dict[str, Any], **more: Any) -> wb.
         "sampling": wb.Sampling(prompts=16, max_tokens=16),
         "held_out": 0,
         "trackers": (),
+        "runtime": wb.Ray(env={"TORCHDYNAMO_DISABLE": "1"}),  # layers as they are: compiling them is tested elsewhere, and takes a minute
     }
     return wb.Run(
         wb.DeviceMap(**places), task=TASK, model=model, reward=lambda p, c, a: float(len(c) % 5), folder=folder, **(settings | more)
@@ -79,6 +80,8 @@ def test_one_gpu_one_process_and_nothing_left(gpu_model: Path, tmp_path: Path) -
         **dict.fromkeys(("actor", "rollout", "reference"), ("local:0", pynvml.nvmlDeviceGetUUID(gpus()[0]))),
         "reward": ("cpu:0", None),
     }
+    numa = wb.Topology.detect().gpu(0).numas
+    assert all(set(seat["numa"]) <= set(numa) for seat in seats if seat["role"] != "reward" and numa)
     assert {seat["pid"] for seat in seats if seat["role"] != "reward"} != {os.getpid()}
     assert used_gib()[0] > before[0] + 1
     run.close()
