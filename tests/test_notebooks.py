@@ -96,3 +96,16 @@ def test_a_map_that_cannot_be_obeyed_fails_the_run_with_its_reason(tmp_path: Pat
     done = execute("recipes/quickstart.ipynb", tmp_path, "--device-map", "critic.yaml")
     assert done.returncode == 1
     assert "no algorithm of this version has one" in done.stdout + done.stderr
+
+
+def test_one_recipe_for_any_map_here_with_the_rollout_apart_and_a_step_ahead(tmp_path: Path) -> None:
+    """Two processes by Ray; the notebook's own checks look at placement, proofs and staleness."""
+    small = {"cpu_slots": "2", "map": "{actor: 0, rollout: 1}", "overlap": "1", "steps": "3", "prompts": "8", "held_out": "0"}
+    done = execute("recipes/grpo_lora.ipynb", tmp_path, *(part for pair in small.items() for part in ("-p", *pair)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    cells = outputs(tmp_path)
+    assert "sync          actor -> rollout     adapter" in str(cells["run.routes"])
+    assert {"image/png", "text/html", "text/plain"} <= kinds(cells["run.timeline()"])
+    assert "4 seats as mapped, 4 syncs proved" in done.stdout + done.stderr
+    run = wb.Run.load(tmp_path / "runs" / "grpo_lora")
+    assert [step.staleness for step in run.steps] == [0, 1, 1]
