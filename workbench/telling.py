@@ -14,6 +14,7 @@ from workbench.events import EventLog
 from workbench.mapping import DeviceMap
 from workbench.plan import RunPlan
 from workbench.records import Answers, Phase, RunStarted, Samples
+from workbench.runtime.pools import homes
 from workbench.runtime.seat import Seat, numa_here
 from workbench.runtime.team import Team
 from workbench.supply import Supply
@@ -102,7 +103,7 @@ def started(plan: RunPlan) -> RunStarted:
         model=plan.model,
         algo={"name": type(plan.algo).__name__, **_fields(plan.algo)},
         settings=plan.shown(),
-        placement=plan.devices.placement,
+        placement=homes(plan.devices, plan.machine),
         versions=versions(),
         seed=plan.seed,
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from workbench.errors import ConfigError
 from workbench.mapping import DeviceMap
 from workbench.roles import Role
-from workbench.runtime.pools import Fan, Pool, in_driver, machine_of, split
+from workbench.runtime.pools import Fan, Pool, homes, in_driver, machine_of, split
 from workbench.topology import Topology
 
 ACTOR, CRITIC, ROLLOUT, REFERENCE, REWARD = Role.ACTOR, Role.CRITIC, Role.ROLLOUT, Role.REFERENCE, Role.REWARD
@@ -180,3 +180,13 @@ def test_every_copy_is_led_by_its_own_first_rank(copies: int, width: int) -> Non
     fan = Fan(copies, width)
     assert [fan.copy_of(rank) for rank in fan.leaders] == list(range(copies))
     assert {fan.copy_of(rank) for rank in range(copies * width)} == set(range(copies))
+
+
+def test_homes_are_named_as_their_machine_names_them_and_the_driver_is_no_slot() -> None:
+    places = DeviceMap(actor="0-1", rollout="2")
+    two = ["local:0", "local:1"]
+    assert homes(places) == {"actor": two, "rollout": ["local:2"], "reference": two, "reward": ["cpu:0"]}
+    on_slots = homes(places, Topology.cpu(slots=3))
+    assert on_slots == {"actor": ["cpu:0", "cpu:1"], "rollout": ["cpu:2"], "reference": ["cpu:0", "cpu:1"], "reward": ["driver:0"]}
+    assert homes(DeviceMap(actor="0", reward="1"), Topology.cpu(slots=2))["reward"] == ["cpu:1"]
+    assert homes(DeviceMap())["reward"] == ["cpu:0"]

@@ -89,6 +89,13 @@ def in_driver(devices: DeviceMap, role: Role) -> bool:
     return role is Role.REWARD and devices.places[role].devices == ("cpu",)
 
 
+def homes(devices: DeviceMap, topology: Topology | None = None) -> dict[str, list[str]]:
+    """Role -> devices by name, for people and views. Beside CPU slots the driver's own CPU is "driver:0": it is none of them."""
+    machine = machine_of(devices, topology)
+    here = "driver:0" if machine is not None and machine.is_cpu else "cpu:0"
+    return {role.value: [here] if in_driver(devices, role) else list(named(devices, role, machine)) for role in devices.places}
+
+
 def split(devices: DeviceMap, topology: Topology | None = None) -> tuple[Pool, ...]:
     """The pools of a map, the actor's first. Raises ConfigError where two roles of one pool are laid out differently."""
     grouped: dict[frozenset[str], list[Role]] = {}
