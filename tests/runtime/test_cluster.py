@@ -121,6 +121,21 @@ def test_a_busy_machine_is_given_more_time(monkeypatch: pytest.MonkeyPatch):
     assert len(tried) == 4
 
 
+PRINTED = """
+    from workbench.runtime.cluster import _imported
+    _imported()
+    from ray._private.ray_logging import stdout_deduplicator
+    for line in ("A worker died or was killed while executing a task by ...", "the disk is full"):
+        print(stdout_deduplicator.deduplicate({"lines": [line], "pid": "raylet", "ip": "x", "job": "y"}))
+"""
+
+
+def test_ray_does_not_print_every_worker_that_is_ended():
+    ended, other = program(PRINTED).communicate()[0].splitlines()
+    assert "A worker died" not in ended
+    assert "the disk is full" in other
+
+
 # ------------------------------------------------------------ a cluster
 
 HEAD = """
