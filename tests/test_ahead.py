@@ -133,7 +133,8 @@ def test_the_step_after_is_learnt_one_version_late(fresh: Team, books: Books, cr
     assert (one.staleness, two.staleness) == (0, 1)
     assert (one.sync.version, two.sync.version) == (second.version + 1, second.version + 2)
     assert one.update.summary.logprob_diff_max < 1e-3  # the policy that sampled
-    assert two.update.summary.logprob_diff_max > 1e-3  # not the one that sampled, and corrected for that
+    assert two.update.summary.logprob_diff_max < 1e-3  # the same policy on both sides, the older one
+    assert two.update.summary.importance_max > 1 + 1e-3  # not the one in training, and corrected for that
     step = two.record(2, 0.02, 1.0, {})
     assert (step.staleness, step.adapter_version, step.ahead_seconds) == (1, second.version, second.ahead_seconds)
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import CollectiveError, Stopped, WorkbenchError, WorkerError
+from workbench.roles import Role
 from workbench.runtime.calls import Answer, Call
 from workbench.runtime.flight import POLL_SECONDS, Flight, Member, value_of
 from workbench.runtime.host import Host, pickled
@@ -132,11 +133,11 @@ class RayRuntime:
         return [ray.get(ref) for ref in refs]
 
     def _pass_on(self, report: Report) -> None:
-        """Progress of each pool's first process."""
+        """Progress of the actor's and the rollout's first process; others load meanwhile."""
         import ray
 
-        for (_, rank), member in self.members.items():
-            if rank == 0:
+        for (pool, rank), member in self.members.items():
+            if rank == 0 and not {Role.ACTOR, Role.ROLLOUT}.isdisjoint(pool.roles):
                 with suppress(Exception):
                     told = ray.get(member.handle.progress.options(concurrency_group="control").remote(), timeout=1)
                     if told is not None and told != self._told.get(member):

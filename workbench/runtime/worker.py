@@ -130,15 +130,18 @@ class Worker:
         ``version``: of the adapter that sampled; None: the one in training.
         """
         dated = version is not None and version != self._kept.version
-        if dated and version is not None:
-            self._check_dated(data, version)
+        apart = self._check_dated(data, version) if dated and version is not None else None
 
         def check(summary: LossSummary) -> None:
             near = self.canary.holds(summary.logprob_diff_max, summary.logprob_diff_mean)
             if summary.tokens and not dated and not near:
                 raise CanaryDied(summary.logprob_diff_max, summary.logprob_diff_mean)
 
-        return self._actor.update(data, algo, rate, check=check, should_stop=self.stop)
+        update = self._actor.update(data, algo, rate, check=check, should_stop=self.stop)
+        if apart is None:
+            return update
+        # what a step says of engine and trainer is of one version of the adapter; how far two versions are apart says the importance
+        return replace(update, summary=replace(update.summary, logprob_diff_max=apart[0], logprob_diff_mean=apart[1]))
 
     def score(self, rows: Sequence[tuple[Any, str, Any]], prompt_indices: Sequence[int]) -> list[float]:
         """The reward of every (prompt, completion, answer)."""
@@ -248,8 +251,11 @@ class Worker:
         self.engine = Engine(EnginePlan(plan.model, raw, plan.lora.rank, plan.device, plan.dtype, plan.seed, plan.engine, tp=tp))
         return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
 
-    def _check_dated(self, data: Share, version: int) -> None:
-        """The canary for rows of an older adapter: the trainer goes back to it for a few of them, too few to be stopped at."""
+    def _check_dated(self, data: Share, version: int) -> tuple[float, float]:
+        """The canary for rows of an older adapter: the trainer goes back to it for a few of them, too few to be stopped at.
+
+        Returns the largest and the mean difference in nats. Raises CanaryDied.
+        """
         rows = list(range(min(DATED, len(data.rows))))
         with self._kept.again(version, self._trained):
             scored = self._actor.score([data.rows[r] for r in rows], data.temperature)
@@ -259,6 +265,7 @@ class Worker:
         largest, mean = max(s[0] for s in sums), sum(s[1] for s in sums) / sum(s[2] for s in sums)
         if not self.canary.holds(largest, mean):
             raise CanaryDied(largest, mean)
+        return largest, mean
 
     @property
     def _trained(self) -> list[torch.Tensor]:

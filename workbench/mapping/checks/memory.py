@@ -50,7 +50,9 @@ def unknown(q: Question) -> Iterator[Finding]:
 
 
 def budget(q: Question) -> list[str]:
-    """What each GPU holds at least, and of how much, in a line for all that are alike. Empty without a model or a machine."""
+    """What each GPU holds at least, and of how much, in a line for all that are alike. Empty without a model or GPUs."""
+    if q.topology is not None and q.topology.is_cpu:
+        return []
     groups: dict[tuple[tuple[str, float], ...], list[str]] = {}
     for device, parts in (_held(q, q.shape) if q.shape is not None and q.topology is not None else {}).items():
         groups.setdefault(tuple(parts.items()), []).append(device)
