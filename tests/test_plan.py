@@ -129,7 +129,8 @@ def test_another_map_and_another_runtime_are_taken_at_a_restore(tmp_path: Path) 
     moved = again(tmp_path, made=SPLIT, given={"devices": "cpu", "runtime": "inline"}, machine=FOUR)
     assert (moved.devices, moved.runtime) == (DeviceMap(actor="cpu"), "inline")
     (tmp_path / "other").mkdir()
-    moved = again(tmp_path / "other", made=SPLIT, given={"devices": {"actor": "0-1 fsdp", "rollout": "2"}}, machine=FOUR)  # of the same slots
+    other = {"actor": "0-1 fsdp", "rollout": "2"}  # of the same slots
+    moved = again(tmp_path / "other", made=SPLIT, given={"devices": other}, machine=FOUR)
     assert (str(moved.devices.actor), moved.machine) == ("0-1 fsdp", FOUR)
 
 
