@@ -15,8 +15,8 @@ from workbench.records import Phase, RunStarted, Step
 from workbench.views import timeline
 
 LESSON = Path(__file__).parent.parent / "notebooks" / "05_roles_on_groups.ipynb"
-RIGHT = {"idle_device": "local:0", "sampled_beside": "5", "updates_older": "1", "sampling_gpus": "2", "faster": "turns"}
-PLACES = {"actor": ["local:0"], "rollout": ["local:1"], "reference": ["local:0"], "reward": ["cpu:0"]}
+RIGHT = {"idle_device": "cpu:0", "sampled_beside": "5", "updates_older": "1", "sampling_gpus": "2", "faster": "turns"}
+PLACES = {"actor": ["cpu:0"], "rollout": ["cpu:1"], "reference": ["cpu:0"], "reward": ["driver:0"]}
 A_STEP = (("rollout", 4.0), ("reward", 1.0), ("reference", 1.0), ("update_actor", 2.0), ("sync", 1.0))
 
 
@@ -47,11 +47,11 @@ def scope() -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("check", "answer", "why"),
     [
-        ("wrong_device", "local:0", ""),
+        ("wrong_device", "cpu:0", ""),
         ("wrong_device", 0, ""),
         ("wrong_device", "1", "that one samples"),
-        ("wrong_device", "cpu:0", "that one never has much to do"),
-        ("wrong_device", "local:7", "there is no local:7; the rows are local:0, local:1, cpu:0"),
+        ("wrong_device", "driver:0", "that one never has much to do"),
+        ("wrong_device", "cpu:7", "there is no cpu:7; the rows are cpu:0, cpu:1, driver:0"),
         ("wrong_step", 5, ""),
         ("wrong_step", "4", "that batch is learnt from"),
         ("wrong_step", "6", "look at the number"),
@@ -101,5 +101,5 @@ def test_the_lesson_with_right_answers(tmp_path: Path) -> None:
     assert [step.staleness for step in runs["ahead"].steps] == [0, 1, 1, 1, 1, 1]
     assert "sync          actor -> rollout     adapter" in printed(cell_with(cells, "print(apart.routes)"))
     busy = {name: run.timeline(3, 5).busy_fraction for name, run in runs.items()}
-    assert min(busy["turns"]["local:0"], busy["turns"]["local:1"]) > 0.8
-    assert sum(busy["ahead"][device] for device in ("local:0", "local:1")) > sum(busy["apart"][device] for device in ("local:0", "local:1"))
+    assert min(busy["turns"]["cpu:0"], busy["turns"]["cpu:1"]) > 0.8
+    assert sum(busy["ahead"][device] for device in ("cpu:0", "cpu:1")) > sum(busy["apart"][device] for device in ("cpu:0", "cpu:1"))
