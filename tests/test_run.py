@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import threading
 import time
 import weakref
@@ -259,9 +260,16 @@ def test_generate_falls_between_two_steps_of_a_running_thread(rested: Run) -> No
     assert rested.state == "running"
 
 
-def test_an_interrupt_pauses_and_training_goes_on(rested: Run) -> None:
-    import signal
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A shell starts what runs in its background with SIGINT ignored, and its children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interrupt_pauses_and_training_goes_on(rested: Run) -> None:
     done = len(rested.steps)
     timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
     timer.start()
