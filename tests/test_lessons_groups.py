@@ -90,6 +90,7 @@ def test_the_numbers_of_the_exercise_are_those_of_the_readme() -> None:
     assert source.startswith(f"SAMPLING, LEARNING, GPUS = {rows.pop('rollout')}, {sum(rows.values()):.1f}, 4")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("free_process")
 def test_the_lesson_with_right_answers(tmp_path: Path) -> None:
     """Three runs of two processes each."""
