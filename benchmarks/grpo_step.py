@@ -67,25 +67,9 @@ def reward(prompt: str, completion: str, answer: Any) -> float:
 
 def measure(arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
     """Run the steps and take medians over all but the first ``arguments.skip``."""
-    from random import Random
-
     import torch
 
-    rng = Random(0)
-    texts = ["".join(rng.choice(CHARACTERS) for _ in range(arguments.prompt_tokens)) for _ in range(1024)]
-    run = wb.Run(
-        task=wb.tasks.from_list([(text, "") for text in texts], scorer=reward),
-        model=model,
-        algo=wb.GRPO(group_size=arguments.group),
-        lora=wb.LoRA(rank=16, alpha=32),
-        sampling=wb.Sampling(prompts=arguments.prompts, max_tokens=arguments.tokens),
-        optimizer=wb.Optimizer(learning_rate=1e-5),
-        engine=wb.VLLM(window=arguments.prompt_tokens + arguments.tokens, memory_share=arguments.memory_share),
-        runtime="inline",
-        held_out=0,
-        name="benchmark",
-        folder=tempfile.mkdtemp(),
-    )
+    run = wb.Run(**settings(arguments, model), runtime="inline", name="benchmark")
     began = time.monotonic()
     for step in run.train(arguments.steps):
         print(step, {name: round(seconds, 3) for name, seconds in step.phase_seconds.items()}, flush=True)
@@ -128,11 +112,10 @@ def time_to_stop(run: wb.Run) -> float:
     return time.monotonic() - began
 
 
-def main() -> None:
-    """Parse, measure, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def read(parser: argparse.ArgumentParser, name: str, steps: int) -> argparse.Namespace:
+    """The command line of a measurement of this step. ``name``: of its result; ``steps``: that are made."""
     parser.add_argument("--shape", default="qwen2-1.5b", choices=SHAPES)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--skip", type=int, default=2)
     parser.add_argument("--prompts", type=int, default=64)
     parser.add_argument("--group", type=int, default=8)
@@ -141,10 +124,36 @@ def main() -> None:
     parser.add_argument("--memory-share", type=float, default=0.4)
     parser.add_argument("--small", action="store_true", help="a small model and few tokens, for a CPU")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--name", default="grpo_step_h200")
+    parser.add_argument("--name", default=name)
     arguments = parser.parse_args()
     if arguments.small:
         arguments.shape, arguments.prompts, arguments.tokens, arguments.prompt_tokens = "small", 8, 16, 16
+    return arguments
+
+
+def settings(arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
+    """What every run of a measurement is made with, whatever its map."""
+    from random import Random
+
+    rng = Random(0)
+    texts = ["".join(rng.choice(CHARACTERS) for _ in range(arguments.prompt_tokens)) for _ in range(1024)]
+    return {
+        "task": wb.tasks.from_list([(text, "") for text in texts], scorer=reward),
+        "model": model,
+        "algo": wb.GRPO(group_size=arguments.group),
+        "lora": wb.LoRA(rank=16, alpha=32),
+        "sampling": wb.Sampling(prompts=arguments.prompts, max_tokens=arguments.tokens),
+        "optimizer": wb.Optimizer(learning_rate=1e-5),
+        "engine": wb.VLLM(window=arguments.prompt_tokens + arguments.tokens, memory_share=arguments.memory_share),
+        "held_out": 0,
+        "folder": tempfile.mkdtemp(),
+    }
+
+
+def main() -> None:
+    """Parse, measure, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = read(parser, "grpo_step_h200", steps=8)
     with tempfile.TemporaryDirectory() as folder:
         write(arguments.name, measure(arguments, make_model(Path(folder), arguments.shape)), arguments.out)
 

@@ -16,9 +16,11 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from benchmarks.disturbed import Rewarding, numbers, prompts
 
 STEPS, EVERY = 40, 3
 PRELOADED = ["workbench", "workbench.run", "peft", "accelerate", "vllm", "vllm.v1.engine.llm_engine", "vllm.v1.worker.cpu_worker"]
@@ -35,30 +37,6 @@ class Kill:
     restored_from: int  # the step it went on from; -1: it was the first life
     reached: int  # the last step in the stream when it died
     checkpoint: int  # the newest whole checkpoint that it left; 0: none
-
-
-class Rewarding:
-    """Likes the letter a, by a measure that changes with what it was asked before: its memory has to be in the checkpoint."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def __call__(self, prompt: str, completion: str, answer: Any) -> float:
-        self.asked += 1
-        return float(completion.count("a") > (self.asked // 300) % 2)
-
-    def state_dict(self) -> dict[str, int]:
-        """For the checkpoint."""
-        return {"asked": self.asked}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """From the checkpoint."""
-        self.asked = state["asked"]
-
-
-def prompts() -> list[tuple[str, str]]:
-    """56 prompts of two letters."""
-    return [(f"sort {a}{b}=", "".join(sorted(a + b))) for a in "abcdefgh" for b in "mnopqrs"]
 
 
 def live(model: Path, folder: Path, fault: str) -> None:
@@ -185,24 +163,6 @@ def _reached(folder: Path) -> int:
     if not _lines(folder):
         return 0
     return max((record.step for event in Run.load(folder / "kill").events if isinstance(record := event.record, Step)), default=0)
-
-
-def numbers(folder: Path) -> dict[str, Any]:
-    """What has to be the same however often the run was killed: every step's numbers, the scores, the adapter's bits."""
-    from safetensors.torch import load_file
-
-    from workbench.run import Run
-
-    run = Run.load(folder / "kill")
-    timed = ("seconds", "phase_seconds", "data_wait_seconds", "ahead_seconds")
-    steps = [{name: value for name, value in asdict(step).items() if name not in timed} for step in run.steps]
-    adapter = load_file(folder / "kill" / "adapter" / "adapter_model.safetensors")
-    return {
-        "steps": steps,
-        "held_out": [asdict(score) for score in run.held_out],
-        "knobs": [asdict(knob) for knob in run.turned],
-        "adapter": {name: tensor.view(-1).tolist() for name, tensor in adapter.items()},
-    }
 
 
 def main() -> None:

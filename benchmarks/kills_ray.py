@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.kills import Rewarding, numbers, prompts
+from benchmarks.disturbed import Rewarding, numbers, prompts
 
 if TYPE_CHECKING:
     from workbench.run import Run

@@ -20,7 +20,7 @@ from typing import Any
 
 import workbench as wb
 from benchmarks.common import write
-from benchmarks.grpo_step import CHARACTERS, SHAPES, reward
+from benchmarks.grpo_step import read, settings
 
 PLACEMENTS: dict[str, tuple[dict[str, str], int]] = {  # name -> map, overlap
     "one": ({"actor": "0"}, 0),
@@ -53,29 +53,17 @@ def gpus() -> list[dict[str, float | str]]:
 
 def measure(name: str, arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
     """One map: medians over all steps but the first ``arguments.skip``, and what is left of it afterwards."""
-    from random import Random
-
-    rng = Random(0)
-    texts = ["".join(rng.choice(CHARACTERS) for _ in range(arguments.prompt_tokens)) for _ in range(1024)]
     places, overlap = PLACEMENTS[name]
     before, began = gpus(), time.monotonic()
     run = wb.Run(
         wb.DeviceMap(**places),
-        task=wb.tasks.from_list([(text, "") for text in texts], scorer=reward),
-        model=model,
-        algo=wb.GRPO(group_size=arguments.group),
-        lora=wb.LoRA(rank=16, alpha=32),
-        sampling=wb.Sampling(prompts=arguments.prompts, max_tokens=arguments.tokens),
-        optimizer=wb.Optimizer(learning_rate=1e-5),
-        engine=wb.VLLM(window=arguments.prompt_tokens + arguments.tokens, memory_share=arguments.memory_share),
+        **settings(arguments, model),
         topology=None if before else wb.Topology.cpu(slots=4),
         runtime="ray",
         overlap=overlap,
-        held_out=0,
         checkpoint_every=None,
         trackers=(),
         name=name,
-        folder=tempfile.mkdtemp(),
     )
     for step in run.train(arguments.steps):
         print(step, {phase: round(seconds, 3) for phase, seconds in step.phase_seconds.items()}, flush=True)
@@ -138,20 +126,7 @@ def main() -> None:
     """Parse, measure, write after every map: a later one may fail."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=PLACEMENTS, default=[])
-    parser.add_argument("--shape", default="qwen2-1.5b", choices=SHAPES)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--skip", type=int, default=2)
-    parser.add_argument("--prompts", type=int, default=64)
-    parser.add_argument("--group", type=int, default=8)
-    parser.add_argument("--prompt-tokens", type=int, default=64)
-    parser.add_argument("--tokens", type=int, default=256)
-    parser.add_argument("--memory-share", type=float, default=0.4)
-    parser.add_argument("--small", action="store_true", help="a small model and few tokens, for a CPU")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--name", default="placements_h200")
-    arguments = parser.parse_args()
-    if arguments.small:
-        arguments.shape, arguments.prompts, arguments.tokens, arguments.prompt_tokens = "small", 8, 16, 16
+    arguments = read(parser, "placements_h200", steps=6)
     found = gpus()
     names = arguments.only or [name for name in PLACEMENTS if fits(name, len(found))]
     figures: dict[str, Any] = {

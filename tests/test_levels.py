@@ -17,8 +17,8 @@ LEVELS = {
     2: ("rollout", "models", "reshard", "tasks", "rewards", "telemetry"),
     3: ("runtime",),
     4: (
-        *("run", "life", "look", "training", "opening", "loop", "ahead", "judge", "supply", "knobs", "plan", "checkpoint", "telling"),
-        *("past", "listing", "trackers", "folder", "console", "views"),
+        *("run", "life", "lasting", "look", "training", "opening", "loop", "ahead", "judge", "supply"),
+        *("knobs", "plan", "checkpoint", "telling", "past", "listing", "trackers", "folder", "console", "views"),
     ),
     5: ("cli", "survey", "doctor", "headless", "__init__", "__main__"),
 }

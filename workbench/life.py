@@ -6,21 +6,18 @@ lock, so a ``generate`` from a notebook cell falls between two steps.
 
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterator
-from typing import Self, TypeVar
+from collections.abc import Generator, Iterator
+from typing import Self
 
 from workbench import console, views
 from workbench.checkpoint import Past
-from workbench.errors import CollectiveError, ConfigError, StateError, Stopped, StorageError, WorkbenchError, WorkerError, check_kind
+from workbench.errors import ConfigError, StateError, Stopped, StorageError, WorkbenchError, check_kind
+from workbench.lasting import lasting
 from workbench.look import Look
 from workbench.plan import RunPlan
-from workbench.records import Notice, State, Step
+from workbench.records import State, Step
 from workbench.rewards import REWARD_THREAD
 from workbench.training import Training
-
-T = TypeVar("T")
-
-RESTARTS = 3  # of workers in a row without a step between
 
 
 class Life(Look):
@@ -95,17 +92,17 @@ class Life(Look):
         try:
             self._set("starting")
             with self._lock:
-                self._lasting(self._open_up)
+                lasting(training, self._open_up)
             self._set("running")
             finished = False
             while not finished:
                 while training.done < training.end:
                     self._rest()
                     with self._lock:
-                        step = self._lasting(self._next)
+                        step = lasting(training, self._next)
                     yield step
                 with self._lock:
-                    finished = self._lasting(self._end)
+                    finished = lasting(training, self._end)
             state = "finished"
         except Stopped:
             state = "stopped"
@@ -134,20 +131,6 @@ class Life(Look):
         if over:
             self._training.evaluate()
         return over
-
-    def _lasting(self, work: Callable[[], T]) -> T:
-        """``work``. Where a worker dies in it and that is wanted, new ones go on from the last checkpoint, and it is tried again."""
-        losses = 0
-        while True:
-            try:
-                if losses:
-                    self._training.recover()
-                return work()
-            except (WorkerError, CollectiveError) as error:
-                losses += 1
-                if not self.plan.restart or losses > RESTARTS:
-                    raise
-                self._training.log.emit(Notice(f"{error}\n  restart {losses} of at most {RESTARTS} at this step"))
 
     def _come_to_rest(self, state: str, error: str) -> None:
         """Save, and say how it ended. Raises StorageError where that can't be written, unless something else has failed before."""

@@ -15,9 +15,10 @@ from workbench.mapping import DeviceMap
 from workbench.plan import RunPlan
 from workbench.records import Answers, Phase, RunStarted, Samples
 from workbench.runtime.pools import homes
-from workbench.runtime.seat import Seat, numa_here
+from workbench.runtime.seat import Seat
 from workbench.runtime.team import Team
 from workbench.supply import Supply
+from workbench.topology.detection.host import nodes_with
 
 DRAWN_AT_ONCE = 256  # prompts, between two looks whether to stop
 SHOWN = 8  # rows of every batch, and of every evaluation
@@ -84,7 +85,7 @@ def answers(number: int, batch: Batch) -> Answers:
 def driver_seats(devices: DeviceMap, team: Team) -> list[Seat]:
     """The roles that work in this process although the team has workers elsewhere: rewards on "cpu"."""
     here = [role for role in devices.places if role not in team.home and not devices.places[role].url]
-    return [Seat(role, "local", "cpu:0", None, os.getpid(), 0, 1, "ddp", "driver", numa_here()) for role in here]
+    return [Seat(role, "local", "cpu:0", None, os.getpid(), 0, 1, "ddp", "driver", nodes_with(os.sched_getaffinity(0))) for role in here]
 
 
 def resolved(seats: Sequence[Seat]) -> str:

@@ -27,6 +27,7 @@ class Training(Opening):
     def step(self) -> Step:
         """The next step. One that fails or is stopped leaves no record, uses up no prompts, and isn't counted."""
         self._catch_up()
+        self._crew.team.count(step_ended=False)
         number, began = self.done + 1, time.monotonic()
         ahead, self._ahead = self._ahead, None
         book = self._book(number, self.position)
@@ -80,6 +81,7 @@ class Training(Opening):
     def _ended(self, record: Step, outcome: Outcome, position: int) -> Step:
         """The step is made: count it and write it down."""
         team = self._crew.team
+        team.count(step_ended=True)
         self.done, self.batch, self.position, self._updates = record.step, outcome.batch, position, team.updates
         self.log.emit(record)  # first: where the disk is full, this is what has to be kept for later
         self.log.emit(samples(record.step, outcome.batch))

@@ -31,18 +31,10 @@ PROMPT = (20, 26, 29, 31, 12, 7, 4, 13)
 
 
 @pytest.fixture(scope="module")
-def gpu_team(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Team]:
+def gpu_team(gpu_model: Path) -> Iterator[Team]:
     """The small model in bfloat16, with heads of 64 as GPU kernels like them; all roles in this process."""
-    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
-
-    path = tmp_path_factory.mktemp("gpu-model")
-    config = AutoConfig.from_pretrained(small_model)
-    config.hidden_size, config.head_dim = 256, 64
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(path)
-    PreTrainedTokenizerFast.from_pretrained(small_model).save_pretrained(path)
     engine = VLLM(window=512, memory_share=0.1, max_sequences=64)
-    team = team_here(WorkerPlan(path, LoRA(rank=4, alpha=8), Optimizer(), engine, "cuda", "bfloat16", seed=0, kept=2))
+    team = team_here(WorkerPlan(gpu_model, LoRA(rank=4, alpha=8), Optimizer(), engine, "cuda", "bfloat16", seed=0, kept=2))
     yield team
     team.close()
     assert torch.cuda.memory_allocated() < 2**30

@@ -55,20 +55,6 @@ def a_run(model: Path, folder: Path, places: dict[str, Any], **more: Any) -> wb.
     )
 
 
-@pytest.fixture(scope="module")
-def gpu_model(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The small model in bfloat16, with heads of 64; made on the CPU."""
-    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
-
-    path = tmp_path_factory.mktemp("gpu-model")
-    config = AutoConfig.from_pretrained(small_model)
-    config.hidden_size, config.head_dim = 256, 64
-    torch.manual_seed(0)
-    AutoModelForCausalLM.from_config(config).to(torch.bfloat16).save_pretrained(path)
-    PreTrainedTokenizerFast.from_pretrained(small_model).save_pretrained(path)
-    return path
-
-
 def test_one_gpu_one_process_and_nothing_left(gpu_model: Path, tmp_path: Path) -> None:
     """Colocated: seats are true, the driver never touches CUDA, a worker that wants too much says what would help, all memory returns."""
     before = used_gib()

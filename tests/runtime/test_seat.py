@@ -1,27 +1,18 @@
-"""Where a process says that it sits: the real one, and files of a machine with two NUMA nodes."""
+"""Where a process says that it sits, and where it is put."""
 
 import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from workbench.roles import Role
-from workbench.runtime import seat
 from workbench.runtime.pools import Pool
-from workbench.runtime.seat import Seat, seats, spans_of
+from workbench.runtime.seat import Seat, seats
+from workbench.topology.detection.host import nodes_with
 
 ALLOWED = sorted(os.sched_getaffinity(0))
-
-
-@pytest.mark.parametrize(
-    ("text", "cpus"),
-    [("0-3,8", {0, 1, 2, 3, 8}), ("5", {5}), ("0-1,32-33\n", {0, 1, 32, 33}), ("", set()), ("\n", set())],
-)
-def test_spans(text: str, cpus: set[int]) -> None:
-    assert spans_of(text) == cpus
 
 
 @pytest.mark.parametrize(
@@ -43,36 +34,19 @@ def test_a_process_sits_near_its_gpu(near: str | None, sits: list[int]) -> None:
 
 def test_to_sit_somewhere_takes_no_torch() -> None:
     """A worker sits down before anything is allocated, and sees its GPU before torch is loaded."""
-    code = "import sys; from workbench.runtime.seat import sit_near, numa_here; sit_near('0'); numa_here(); print('torch' in sys.modules)"
+    code = "import sys; from workbench.runtime.seat import sit_near; sit_near('0'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
-@pytest.fixture
-def two_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Node 0 has the first CPU that this process may use, node 1 one that it may not, node 10 all of them."""
-    for number, cpus in ((10, ",".join(map(str, ALLOWED))), (0, str(ALLOWED[0])), (1, "4000-4001")):
-        (tmp_path / f"node{number}").mkdir()
-        (tmp_path / f"node{number}" / "cpulist").write_text(f"{cpus}\n")
-    (tmp_path / "online").write_text("0-1,10")
-    monkeypatch.setattr(seat, "NUMA", tmp_path)
-    return tmp_path
+HERE = nodes_with(ALLOWED)
 
 
-def test_the_numa_nodes_are_those_of_the_cpus_that_it_may_use(two_nodes: Path) -> None:
-    assert seat.numa_here() == [0, 10]
-
-
-def test_a_system_that_does_not_say_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seat, "NUMA", tmp_path / "nothing")
-    assert seat.numa_here() == []
-
-
-def test_one_seat_for_each_role(two_nodes: Path) -> None:
+def test_one_seat_for_each_role() -> None:
     pool = Pool((Role.ACTOR, Role.ROLLOUT), ("node1:0", "node1:3"), "fsdp", engine_tp=2)
     assert seats(pool, 1, "cpu") == (
-        Seat("actor", "node1", "node1:3", None, os.getpid(), 1, 2, "fsdp", "actor+rollout", [0, 10]),
-        Seat("rollout", "node1", "node1:3", None, os.getpid(), 1, 2, "tp=2", "actor+rollout", [0, 10]),
+        Seat("actor", "node1", "node1:3", None, os.getpid(), 1, 2, "fsdp", "actor+rollout", HERE),
+        Seat("rollout", "node1", "node1:3", None, os.getpid(), 1, 2, "tp=2", "actor+rollout", HERE),
     )
 
 

@@ -27,7 +27,7 @@ def test_addresses(address, parts):
         ({"address": "head:70000"}, "that is no address"),
         ({"address": 6379}, "that is a int"),
         ({"address": "ray://head:10001"}, "a Ray client runs the driver on another machine"),
-        ({"timeouts": {"gradient": 3}}, "no group has that purpose\n.*write one of gradients, control, tensor, shards"),
+        ({"timeouts": {"gradient": 3}}, "no group has that purpose\n.*write one of control, gradients, shards, tensor"),
         ({"timeouts": {"control": 0}}, "that time is over before it begins"),
         ({"timeouts": {"control": float("inf")}}, "no finite number"),
         ({"timeouts": 30}, "give seconds by purpose"),

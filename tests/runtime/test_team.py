@@ -138,6 +138,7 @@ def test_an_adapter_goes_past_the_driver_to_every_engine() -> None:
     assert (sync.step, sync.version, sync.bytes, sync.checksum) == (7, 1, 100, "ab")
     assert (sync.seconds, sync.proof_seconds) == (4.0, 2.0)  # of the slowest
     assert (team.version, team.in_sync) == (1, True)
+    team.count(step_ended=True)
     assert [route.bytes for route in team.routes if route.phase == "sync"] == [40]
 
 
@@ -177,11 +178,16 @@ def test_memory_is_of_devices_and_that_of_two_processes_on_one_adds_up() -> None
     assert team.peak_memory_gib() == {"local:0": 1.0, "local:1": 2.0 + 1.0, "local:2": 1.0 + 2.0, "local:3": 2.0}
 
 
-def test_bytes_are_those_of_all_ranks() -> None:
+def test_bytes_are_those_of_all_ranks_and_all_rounds_of_a_step() -> None:
     team, _ = team_of(APART, rollout=lambda call: [])
     assert {route.bytes for route in team.routes} == {None}  # nothing was moved yet
-    team.rollout([(1,)], 1, DRAW, never)
-    assert [route.bytes for route in team.routes if route.phase == "rollout"] == [4 * 10, 4 * 7]
+    team.rollout([(1,)], 1, DRAW, never)  # an evaluation, before the step
+    team.count(step_ended=False)
+    for _ in range(2):
+        team.rollout([(1,)], 1, DRAW, never)
+    team.count(step_ended=True)
+    team.rollout([(1,)], 1, DRAW, never)  # a talk, after it
+    assert [route.bytes for route in team.routes if route.phase == "rollout"] == [2 * 4 * 10, 2 * 4 * 7]
 
 
 def test_a_role_that_no_worker_has() -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from workbench.topology.detection.host import Host, cpu_slots, gpu_signs, host, infiniband, numa_node, steering
+from workbench.topology.detection.host import Host, cpu_slots, gpu_signs, host, infiniband, nodes_with, numa_node, steering
 from workbench.topology.devices import NIC
+from workbench.topology.reading.cells import numbers
 
 
 def write(root: Path, **files: str) -> Path:
@@ -112,3 +113,21 @@ def test_signs_of_gpus(tmp_path):
 
 def test_cpu_slots():
     assert cpu_slots() == len(os.sched_getaffinity(0))
+
+
+def test_the_numa_nodes_are_those_that_have_one_of_the_cpus(tmp_path: Path) -> None:
+    for number, cpus in ((10, "3,7"), (0, "0-3"), (1, "4000-4001")):
+        folder = tmp_path / "sys/devices/system/node" / f"node{number}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(f"{cpus}\n")
+    (tmp_path / "sys/devices/system/node/online").write_text("0-1,10")
+    assert nodes_with([3], tmp_path) == [0, 10]
+    assert nodes_with([7, 4001], tmp_path) == [1, 10]
+    assert nodes_with([99], tmp_path) == nodes_with([3], tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("0-3,8", (0, 1, 2, 3, 8)), ("5", (5,)), ("0-1,32-33", (0, 1, 32, 33)), ("", None), ("3-1", None)]
+)
+def test_a_list_of_cpus(text: str, cpus: tuple[int, ...] | None) -> None:
+    assert numbers(text) == cpus

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from workbench.errors import ConfigError
+from workbench.models.purposes import HOOKS
 from workbench.models.ranks import Ranks
 
-HOOKS = ("fp16", "bf16", "powersgd")
 # accelerate would leave PowerSGD's first 1000 steps uncompressed, more than most runs have; 2 is the least that torch takes
 POWER_SGD = {"matrix_approximation_rank": 4, "start_powerSGD_iter": 2}
 

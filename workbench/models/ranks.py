@@ -15,15 +15,9 @@ import torch
 import torch.distributed as dist
 
 from workbench.errors import CollectiveError, ConfigError
+from workbench.models.purposes import PURPOSES, SECONDS
 
 T = TypeVar("T")
-SECONDS = 600.0  # that a collective may take, where nothing else is asked for
-PURPOSES = {
-    "control": "what all ranks decide alike, over gloo",
-    "gradients": "their sum over the data-parallel ranks",
-    "shards": "parameters and gradients of fsdp",
-    "tensor": "activations of tensor parallelism",
-}
 
 
 @dataclass(frozen=True)

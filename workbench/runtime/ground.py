@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from workbench.errors import ClusterError
@@ -83,13 +84,12 @@ class Ground:
         """Raise ClusterError where a map requires peer-to-peer access that the machine does not say it has."""
         if pool.nccl != "p2p" or pool.on_cpu:
             return
-        for a in pool.devices:
-            for b in pool.devices:
-                topology = self._found[a].node.topology
-                link = topology.link(self._found[a].gpu.id, self._found[b].gpu.id) if a < b else None
-                if a < b and (link is None or not link.p2p):
-                    found = "the machine does not say that these two may read each other's memory" + (f" ({link.name})" if link else "")
-                    raise ClusterError(f"{pool.name}: nccl_backend p2p between {a} and {b}", found, "leave nccl_backend out, or write ring")
+        for a, b in combinations([self._found[device] for device in pool.devices], 2):
+            link = a.node.topology.link(a.gpu.id, b.gpu.id) if a.node.ray_id == b.node.ray_id else None
+            if link is None or not link.p2p:
+                asked = f"{pool.name}: nccl_backend p2p between {a.name} and {b.name}"
+                found = f"the machine does not say that these two may read each other's memory{f' ({link.name})' if link else ''}"
+                raise ClusterError(asked, found, "leave nccl_backend out, or write ring")
 
 
 def wanted(pools: Sequence[Pool]) -> dict[str, list[str]]:

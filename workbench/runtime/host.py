@@ -28,7 +28,6 @@ class Host:
         self._plan, self._post = plan, post
         self._worker: Worker | None = None
         self._interrupted: set[int] = set()
-        self._current = -1
         self._progress: Progress | None = None
         self._over = threading.Event()
 
@@ -58,7 +57,6 @@ class Host:
         worker = self._worker
         if worker is None:
             raise RuntimeError("the worker has not joined its world yet")
-        self._current = number
         worker.stop = lambda: number in self._interrupted
         values = pickle.loads(args)
         if method == "open":

@@ -16,6 +16,7 @@ from workbench.errors import CollectiveError, Stopped, WorkbenchError, WorkerErr
 from workbench.roles import Role
 from workbench.runtime.calls import Answer, Call
 from workbench.runtime.flight import POLL_SECONDS, Flight, Member, value_of
+from workbench.runtime.holders import running
 from workbench.runtime.host import Host, pickled
 from workbench.runtime.plans import Post, Report, Stop, WorkerPlan
 from workbench.runtime.pools import Pool
@@ -205,7 +206,7 @@ class RayRuntime:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)  # one that was stopped does not hear Ray
         end = time.monotonic() + GRACE_SECONDS
-        while any(_is_alive(pid) for pid in mine) and time.monotonic() < end:
+        while any(map(running, mine)) and time.monotonic() < end:
             time.sleep(0.02)
 
 
@@ -218,12 +219,3 @@ def here() -> dict[str, str]:
     """What workers on this machine take over: settings of the libraries, and where modules are found (a reward's may be anywhere)."""
     passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON)}
     return passed | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}  # a notebook has "", its folder, among them
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether a process of this machine is there, and more than a zombie."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -2,11 +2,10 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from workbench.runtime.pools import Pool
-
-NUMA = Path("/sys/devices/system/node")
+from workbench.topology.detection.host import nodes_with
+from workbench.topology.reading.cells import numbers
 
 
 @dataclass(frozen=True)
@@ -28,30 +27,15 @@ class Seat:
     numa: list[int]
 
 
-def spans_of(text: str) -> set[int]:
-    """The CPUs of "0-3,8"."""
-    parts = [part.split("-") for part in text.strip().split(",") if part]
-    return {cpu for part in parts for cpu in range(int(part[0]), int(part[-1]) + 1)}
-
-
 def sit_near(cpus: str | None) -> None:
     """Run on ``cpus`` ("0-15,32-47") as far as this process may; None: wherever it may.
 
     Memory follows: Linux puts a page on the NUMA node of the CPU that first writes to it. So call it before anything is allocated.
     """
     allowed = os.sched_getaffinity(0)
-    near = spans_of(cpus) & allowed if cpus else set()
+    near = allowed.intersection(numbers(cpus or "") or ())
     if near:
         os.sched_setaffinity(0, near)
-
-
-def numa_here() -> list[int]:
-    """The NUMA nodes whose CPUs this process may run on; empty where the system does not say."""
-    allowed, found = os.sched_getaffinity(0), []
-    for node in sorted(NUMA.glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
-        if spans_of((node / "cpulist").read_text()) & allowed:
-            found.append(int(node.name[4:]))
-    return found
 
 
 def uuid_here(device: str) -> str | None:
@@ -65,6 +49,6 @@ def uuid_here(device: str) -> str | None:
 
 def seats(pool: Pool, rank: int, device: str) -> tuple[Seat, ...]:
     """This process's seats, one for each role of its pool. ``device``: "cpu" or "cuda"."""
-    name, uuid, numa = pool.devices[rank], uuid_here(device), numa_here()
+    name, uuid, numa = pool.devices[rank], uuid_here(device), nodes_with(os.sched_getaffinity(0))
     node = "local" if name.startswith("cpu:") else name.rpartition(":")[0]
     return tuple(Seat(role, node, name, uuid, os.getpid(), rank, pool.size, pool.layout_of(role), pool.name, numa) for role in pool.roles)

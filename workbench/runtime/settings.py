@@ -2,14 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from workbench.errors import ConfigError, check_kind, spelled
-
-PURPOSES = ("gradients", "control", "tensor", "shards")  # what groups of processes inside a pool talk about
-COMPRESSIONS = ("fp16", "bf16", "powersgd")
-# Seconds after which a collective names who did not arrive. Control messages carry a few bytes, but wait for the slowest rank's work.
-TIMEOUTS: Mapping[str, float] = MappingProxyType({"gradients": 600.0, "control": 600.0, "tensor": 600.0, "shards": 600.0})
+from workbench.models.purposes import HOOKS, PURPOSES, SECONDS
 
 
 @spelled(timeout="timeouts", env_vars="env", runtime_env="env", gradient_compression="compression")
@@ -34,14 +29,14 @@ class Ray:
             check_kind("Ray(address=...)", self.address, str, "text such as 'auto' or '10.0.0.1:6379'")
             check_address(f"Ray(address={self.address!r})", self.address)
         _check_timeouts(self.timeouts)
-        if self.compression is not None and self.compression not in COMPRESSIONS:
-            raise ConfigError(f"Ray(compression={self.compression!r})", "there is no such hook", f"write one of {', '.join(COMPRESSIONS)}")
+        if self.compression is not None and self.compression not in HOOKS:
+            raise ConfigError(f"Ray(compression={self.compression!r})", "there is no such hook", f"write one of {', '.join(HOOKS)}")
         _check_seconds("Ray(start_timeout=...)", self.start_timeout)
         _check_env(self.env)
 
     def timeout(self, purpose: str) -> float:
         """Seconds that a collective of ``purpose`` may take."""
-        return {**TIMEOUTS, **self.timeouts}[purpose]
+        return self.timeouts.get(purpose, SECONDS)
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 What goes to which rank is derived from the pools (see routes.py); a runtime carries it out.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +48,8 @@ class Team:
         self.version = 0  # of the adapter that the engines sample from
         self._updates: int | None = 0  # optimizer steps so far; None: ask
         self._synced = -1  # the updates at the last sync that was proved
-        self._moved: dict[tuple[str, str], int] = {}  # (phase, way) -> bytes of the last time
+        self._moved: dict[tuple[str, str], int] = {}  # (phase, way) -> bytes of the last step
+        self._moving: Counter[tuple[str, str]] = Counter()  # since it was counted last
 
     # ------------------------------------------------------------ life
 
@@ -75,6 +77,12 @@ class Team:
     def is_broken(self) -> bool:
         """Whether a worker is gone, or hangs."""
         return self.runtime.broken
+
+    def count(self, *, step_ended: bool) -> None:
+        """Begin to count what is moved; where a step has ended, that was the step's. What moves between two steps is nobody's."""
+        if step_ended:
+            self._moved = dict(self._moving)
+        self._moving.clear()
 
     @property
     def routes(self) -> Routes:
@@ -128,7 +136,7 @@ class Team:
         else:
             sent = self._ask(Role.ACTOR, "export", version, stop=stop, hold=True)[0]
             answers = self._ask(Role.ROLLOUT, "receive", version, stop=stop, carry=sent.value)
-        self._moved["sync", "sync"] = sum(answer.bytes_there for answer in answers)
+        self._moving["sync", "sync"] += sum(answer.bytes_there for answer in answers)
         arrivals = [answer.value for answer in answers]
         sums = {arrival.checksum for arrival in arrivals}
         if len(sums) > 1:
@@ -217,8 +225,8 @@ class Team:
         pool, fan = self.home[role], self._fan(role)
         calls = [Call(pool, rank, method or phase, asked[fan.copy_of(rank)]) for rank in range(pool.size)]
         answers = self.runtime.run(calls, stop)
-        self._moved[phase, "there"] = sum(answer.bytes_there for answer in answers)
-        self._moved[phase, "back"] = sum(answer.bytes_back for answer in answers)
+        self._moving[phase, "there"] += sum(answer.bytes_there for answer in answers)
+        self._moving[phase, "back"] += sum(answer.bytes_back for answer in answers)
         return [answers[rank].value for rank in fan.leaders]
 
     def _ask(self, role: Role, method: str, *args: Any, stop: Stop = never, carry: Held | None = None, hold: bool = False) -> list[Answer]:
