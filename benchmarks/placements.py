@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -51,13 +52,20 @@ def gpus() -> list[dict[str, float | str]]:
     ]
 
 
+# Rollouts here begin at full width and end together: few graphs are enough, and each map starts an engine.
+GRAPHS = {"cudagraph_capture_sizes": [1, 4, 16, 64, 128, 256, 384, 512], "cudagraph_specialize_lora": False}
+
+
 def measure(name: str, arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
     """One map: medians over all steps but the first ``arguments.skip``, and what is left of it afterwards."""
     places, overlap = PLACEMENTS[name]
     before, began = gpus(), time.monotonic()
+    chosen = settings(arguments, model)
+    if before:
+        chosen["engine"] = replace(chosen["engine"], extra={"compilation_config": GRAPHS})
     run = wb.Run(
         wb.DeviceMap(**places),
-        **settings(arguments, model),
+        **chosen,
         topology=None if before else wb.Topology.cpu(slots=4),
         runtime="ray",
         overlap=overlap,
@@ -132,6 +140,7 @@ def main() -> None:
     figures: dict[str, Any] = {
         "what": "GRPO, LoRA r16 all-linear, adapter mode, a process per GPU through Ray",
         "gpus": [gpu["name"] for gpu in found],
+        "engine": GRAPHS if found else {},
         "shape": {"model": arguments.shape, **{k: getattr(arguments, k) for k in ("prompts", "group", "prompt_tokens", "tokens")}},
         "steps": {"measured": arguments.steps - arguments.skip, "skipped": arguments.skip},
         "placements": {},

@@ -14,8 +14,11 @@ import torch
 from tests.conftest import team_here
 from tests.runtime.conftest import SAMPLING, learn, sample, worker_of
 from tests.runtime.test_worker import Fault, doubled, goes_back, half, stale, swapped
+from workbench.algos import GRPO
 from workbench.batch import Completion
 from workbench.errors import Stopped, SyncError
+from workbench.models.actor import Actor, ActorPlan
+from workbench.models.experience import Experience
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.packing import Row, pack
@@ -152,3 +155,19 @@ def test_base_and_adapter_in_one_batch(gpu_team: Team) -> None:
         return worker_of(gpu_team).engine.generate([Request(PROMPT)], temperature=0.0, max_tokens=8, adapter=adapter)[0]
 
     assert len(greedy(True).ids) == len(greedy(False).ids) == 8 or greedy(True).finish == "stop"
+
+
+def test_no_part_of_a_layer_is_compiled_for_the_cpu(gpu_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for what the CPU can do would take forty seconds of the first update."""
+    from torch._inductor.codegen.cpp import CppScheduling
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the compiler writes C++")
+
+    torch.compiler.reset()
+    monkeypatch.setattr(CppScheduling, "codegen_node", refuse)
+    actor = Actor(ActorPlan(gpu_model, LoRA(rank=4, alpha=8), Optimizer(), "cuda", "bfloat16", 0))
+    rows = [Row(PROMPT, (5, 6, 7 + r)) for r in range(4)]
+    data = Experience(rows, [[-3.0] * 3] * 4, [torch.full((3,), r - 1.5) for r in range(4)], None, 0.7, 3)
+    with torch._inductor.config.patch(force_disable_caches=True):
+        assert actor.update(data, GRPO(), 1e-4).optimizer_steps == 1

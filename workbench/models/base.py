@@ -1,7 +1,7 @@
 """The frozen model over its ranks, with adapters or without: log-probabilities of given tokens. A reference is nothing else."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,8 @@ class Base:
 
     def logp(self, packed: Packed, temperature: float) -> torch.Tensor:
         """Log-probability of every response token of a micro-batch: (R,) float32, with gradient where it is enabled."""
-        out: torch.Tensor = self.reader(packed, temperature)
+        with _floats_are_constants() if self.device.type == "cuda" else nullcontext():
+            out: torch.Tensor = self.reader(packed, temperature)
         return out
 
     @torch.no_grad()
@@ -136,6 +137,18 @@ class Base:
         finally:
             if self.layout.kind == "fsdp":
                 drop_gathered(self.reader)
+
+
+def _floats_are_constants() -> AbstractContextManager[None]:
+    """Compile numbers like LoRA's scaling into the code.
+
+    ``dynamic=True`` makes inputs of them, on the CPU: then every layer has a part in C++, and looking for what the CPU can do
+    takes forty seconds of a process's first update (docs/log.md).
+    """
+    from torch._dynamo import config
+
+    patched: AbstractContextManager[None] = config.patch(specialize_float=True)
+    return patched
 
 
 class _Reader(torch.nn.Module):

@@ -28,7 +28,8 @@ class _TokenLogp(torch.autograd.Function):
         wanted = ctx.needs_input_grad[0]
         step = max(1, CHUNK_BYTES // (4 * head.shape[0]))
         chunk = _compiled() if hidden.is_cuda else _chunk
-        parts = [chunk(h, head, t, temperature, wanted) for h, t in zip(hidden.split(step), target.split(step), strict=True)]
+        heat = torch.full((), temperature, device=hidden.device)  # a tensor: another temperature is no other code
+        parts = [chunk(h, head, t, heat, wanted) for h, t in zip(hidden.split(step), target.split(step), strict=True)]
         if wanted:
             ctx.save_for_backward(torch.cat([slope for _, slope in parts]) if parts else torch.zeros_like(hidden))
         return torch.cat([logp for logp, _ in parts]) if parts else hidden.new_zeros(0, dtype=torch.float32)
@@ -40,7 +41,7 @@ class _TokenLogp(torch.autograd.Function):
 
 
 def _chunk(
-    hidden: torch.Tensor, head: torch.Tensor, target: torch.Tensor, temperature: float, wanted: bool
+    hidden: torch.Tensor, head: torch.Tensor, target: torch.Tensor, temperature: torch.Tensor, wanted: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(log-probabilities (C,), d logp / d hidden (C, D)) of one chunk."""
     logits = (hidden @ head.T).float() / temperature
@@ -48,7 +49,7 @@ def _chunk(
     if not wanted:
         return logp, hidden[:0]
     mean_row = logits.softmax(-1).to(head.dtype) @ head
-    return logp, ((F.embedding(target, head) - mean_row) / temperature).to(hidden.dtype)
+    return logp, ((F.embedding(target, head) - mean_row).float() / temperature).to(hidden.dtype)
 
 
 @functools.cache
