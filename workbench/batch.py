@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+NGRAM = 4  # tokens; about three words. Shorter runs of tokens come back in any text
+
 
 @dataclass(frozen=True)
 class Prompt:
@@ -58,3 +60,9 @@ class Batch:
     def joined(self, more: "Batch") -> "Batch":
         """This batch and ``more`` of the same group size, without advantages."""
         return Batch(self.prompts + more.prompts, self.completions + more.completions, self.rewards + more.rewards)
+
+
+def repetition(ids: Sequence[int]) -> float:
+    """The share of a completion's 4-grams of token ids that it had before: 0 where all differ, or where it has none; near 1 in a loop."""
+    grams = [tuple(ids[start : start + NGRAM]) for start in range(len(ids) - NGRAM + 1)]
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0

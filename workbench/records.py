@@ -120,6 +120,13 @@ class Step(Record):
     data_wait_seconds: float = 0.0  # the step waited for its prompts to be tokenized; near 0 unless data starves the run
     staleness: int = 0  # versions between the adapter that sampled and the one that learnt; 1 where steps overlap
     ahead_seconds: float = 0.0  # of sampling and scoring beside the step before; "rollout" in phase_seconds is then what was waited for it
+    repetition: float = 0.0  # share of a completion's 4-grams of tokens that it had before, mean over the completions
+    reward_numbers: dict[str, float] = field(default_factory=dict)  # what the reward tells of itself: means of its parts, disagreement
+    kl_weight: float | None = None  # of the KL penalty in this step, which may adapt; None: the algorithm tells none
+    value_loss: float | None = None  # the critic's; None, as in the three below: there is no critic, or it did not learn
+    value_clip_fraction: float | None = None  # response tokens whose value the clip held back
+    explained_variance: float | None = None  # 1 - Var(return - value) / Var(return) over response tokens; 0: no better than a mean
+    critic_grad_norm: float | None = None
 
     def __repr__(self) -> str:
         return f"Step({self})"
@@ -194,6 +201,20 @@ class Restored(Record):
 
 
 @dataclass(frozen=True)
+class Seen(Record):
+    """A finding on the run itself: it began, or with ``ended`` it is over. ``docs/findings.md`` explains the codes."""
+
+    code: str  # "WB512"
+    title: str
+    severity: str  # "error" or "warning"
+    step: int  # that showed it
+    since: int  # the first step that it concerns
+    found: str  # with numbers, and why it matters
+    fix: str  # which knob, and which value
+    ended: bool = False
+
+
+@dataclass(frozen=True)
 class Notice(Record):
     """Something worth knowing that stops nothing: an auto choice and why, a skipped step."""
 
@@ -227,6 +248,7 @@ KINDS: dict[str, type[Record]] = {
         Knob,
         Checkpoint,
         Restored,
+        Seen,
         Notice,
         State,
     )
