@@ -1,6 +1,13 @@
 """Tensor maths of RL post-training: pure functions, and algorithms as small frozen dataclasses over them."""
 
-from workbench.algos.advantages import StepTokens, batch_normalized, group_advantages, informative_groups, leave_one_out, sums_to_end
+from workbench.algos.advantages import (
+    StepTokens,
+    batch_normalized,
+    group_advantages,
+    informative_groups,
+    leave_one_out,
+    sums_to_end,
+)
 from workbench.algos.algorithm import (
     Algorithm,
     check_algorithm,
@@ -8,6 +15,8 @@ from workbench.algos.algorithm import (
     checked_loss,
     checked_shaped,
     checked_token_advantages,
+    checked_value_loss,
+    checked_value_targets,
 )
 from workbench.algos.dapo import DAPO
 from workbench.algos.dr_grpo import DrGRPO
@@ -15,14 +24,25 @@ from workbench.algos.group_policy import ClippedPolicy, GroupPolicy
 from workbench.algos.grpo import GRPO
 from workbench.algos.gspo import GSPO
 from workbench.algos.loss import Loss, LossStats, LossSummary, TokenTerms, policy_loss, reduce_loss, surrogate_loss
+from workbench.algos.ppo import PPO
 from workbench.algos.reinforce_plus_plus import ReinforcePlusPlus
 from workbench.algos.rloo import RLOO
 from workbench.algos.terms import clipped_surrogate, importance_weight, kl_estimate, reinforce_surrogate, sequence_mean, token_weights
+from workbench.algos.values import (
+    ValueLoss,
+    ValueStats,
+    ValueSummary,
+    ValueTerms,
+    clipped_value_loss,
+    gae,
+    reduce_value_loss,
+)
 
 __all__ = [
     "DAPO",
     "GRPO",
     "GSPO",
+    "PPO",
     "RLOO",
     "Algorithm",
     "ClippedPolicy",
@@ -34,13 +54,21 @@ __all__ = [
     "ReinforcePlusPlus",
     "StepTokens",
     "TokenTerms",
+    "ValueLoss",
+    "ValueStats",
+    "ValueSummary",
+    "ValueTerms",
     "batch_normalized",
     "check_algorithm",
     "checked_advantages",
     "checked_loss",
     "checked_shaped",
     "checked_token_advantages",
+    "checked_value_loss",
+    "checked_value_targets",
     "clipped_surrogate",
+    "clipped_value_loss",
+    "gae",
     "group_advantages",
     "importance_weight",
     "informative_groups",
@@ -48,6 +76,7 @@ __all__ = [
     "leave_one_out",
     "policy_loss",
     "reduce_loss",
+    "reduce_value_loss",
     "reinforce_surrogate",
     "sequence_mean",
     "sums_to_end",

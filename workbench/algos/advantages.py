@@ -23,6 +23,7 @@ class StepTokens:
     advantage: Tensor  # (T,) the completion's, from Algorithm.advantages, spread over its tokens
     sequence: Tensor  # (T,) int64, which completion, in the order of rewards_BG.flatten(): that of group sequence // G
     kl: Tensor | None = None  # (T,) nats, engine_logp - ref_logp of the sampled token (k1); None where no reference is needed
+    values: Tensor | None = None  # (T,) the critic's value of the state before the token; None where there is no critic
 
     def __post_init__(self) -> None:
         check_same_shape(self)
@@ -76,14 +77,31 @@ def batch_normalized(values_T: Tensor) -> Tensor:
     return group_advantages(values_T[None], normalize_std=True)[0] if values_T.numel() else values_T
 
 
-def sums_to_end(values_T: Tensor, sequence_T: Tensor) -> Tensor:
+def sums_to_end(values_T: Tensor, sequence_T: Tensor, *, decay: float = 1.0) -> Tensor:
     """At each token the sum of ``values_T`` from there to the end of its completion, itself included: (T,), float64.
 
-    A completion's tokens lie together, in their order.
+    What comes l tokens later counts ``decay`` to the power of l. A completion's tokens lie together, in their order.
     """
-    lengths = torch.unique_consecutive(sequence_T, return_counts=True)[1].tolist()
-    parts = [part.flip(0).cumsum(0).flip(0) for part in values_T.double().split(lengths)]
-    return torch.cat([values_T.double()[:0], *parts])
+    sums, reach, longest = values_T.double().clone(), 1, _longest(sequence_T)
+    while reach < longest:  # sums over the next ``reach`` tokens; two of them, one behind the other, are one of twice the reach
+        follows = sequence_T[reach:] == sequence_T[:-reach]
+        later = torch.where(follows, decay**reach * sums[reach:], 0.0)
+        sums = torch.cat([sums[:-reach] + later, sums[-reach:]])
+        reach *= 2
+    return sums
+
+
+def last_tokens(sequence_T: Tensor) -> Tensor:
+    """Which tokens end their completion: bool (T,)."""
+    last = torch.ones_like(sequence_T, dtype=torch.bool)
+    last[:-1] = sequence_T[1:] != sequence_T[:-1]
+    return last
+
+
+def _longest(sequence_T: Tensor) -> int:
+    """The length of the longest completion, tokens; 0 of none."""
+    lengths: list[int] = torch.unique_consecutive(sequence_T, return_counts=True)[1].tolist()
+    return max(lengths, default=0)
 
 
 def _float(rewards: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from workbench.algos.advantages import StepTokens
 from workbench.algos.checks import check_count
 from workbench.algos.loss import Loss, TokenTerms
 from workbench.algos.terms import token_weights
+from workbench.algos.values import ValueLoss, ValueTerms, clipped_value_loss, reduce_value_loss
 from workbench.errors import ConfigError
 
 
@@ -28,12 +29,14 @@ class Algorithm(ABC):
                 return wb.algos.reduce_loss(tokens, -tokens.advantage * tokens.logp)
 
     Everything else has a default that changes nothing. In the order in which a step asks: ``sampling_rounds`` (which prompts
-    count), ``shaped`` (other rewards), ``advantages``, ``token_advantages`` (other advantages per token), ``weights`` and
-    ``loss``. All are pure: no state from call to call.
+    count), ``shaped`` (other rewards), ``advantages``, ``token_advantages`` (other advantages per token), ``value_targets`` (what
+    a critic is to learn), ``weights``, ``value_loss`` and ``loss``; after the step ``adapted`` (the algorithm of the next). All
+    are pure: no state from call to call.
     """
 
     group_size: int = 8  # completions per prompt
     minibatches: int = 1  # optimizer steps per rollout; with more than 1 all but the first are off policy
+    epochs: int = 1  # passes over a rollout, each of ``minibatches`` optimizer steps
     # With more than 1, dynamic sampling (DAPO): groups without variance are left out of the step, and further prompts drawn,
     # up to so many rounds in all, until the step has its prompts. ``informative_groups`` of the rewards as they were scored
     # decides, before ``shaped``: the paper asks whether some answers are right and some wrong, not how long they are.
@@ -67,6 +70,25 @@ class Algorithm(ABC):
         """
         return token_weights(lengths_N, "token")
 
+    def value_targets(self, tokens: StepTokens) -> Tensor:
+        """What the critic's value before each token should have been: (T,), over the step's whole batch. Only with ``needs_critic``."""
+        name = type(self).__name__
+        raise ConfigError(f"{name}.value_targets", "it is not written, and needs_critic is True", "return a tensor (T,): returns per token")
+
+    def value_loss(self, tokens: ValueTerms) -> ValueLoss:
+        """The critic's loss of one micro-batch (T,); those of a step add up to the step's. The default is the squared error."""
+        per_token, clipped = clipped_value_loss(tokens.value, tokens.old_value, tokens.target, clip=None)
+        return reduce_value_loss(tokens, per_token, clipped=clipped)
+
+    def adapted(self, kl: float, completions: int) -> "Algorithm":
+        """The algorithm of the next step, after one of ``completions`` whose KL to the reference was ``kl``, nats per token."""
+        return self
+
+    @property
+    def needs_critic(self) -> bool:
+        """Whether ``token_advantages`` reads ``StepTokens.values``, so that a critic has to give and to learn them."""
+        return False
+
     @property
     def needs_reference(self) -> bool:
         """Whether ``loss`` reads ``TokenTerms.ref_logp``, or ``shaped`` or ``token_advantages`` their KL."""
@@ -88,6 +110,7 @@ def check_algorithm(algo: object) -> Algorithm:
         )
     check_count("group_size", algo.group_size, why="it is the number of completions per prompt")
     check_count("minibatches", algo.minibatches, why="it is the number of optimizer steps per rollout")
+    check_count("epochs", algo.epochs, why="it is the number of passes over a rollout")
     check_count("sampling_rounds", algo.sampling_rounds, why="it is how often a step may draw prompts; 1 is no dynamic sampling")
     return algo
 
@@ -128,16 +151,41 @@ def checked_token_advantages(algo: Algorithm, tokens: StepTokens) -> Tensor:
     return advantages
 
 
+def checked_value_targets(algo: Algorithm, tokens: StepTokens) -> Tensor:
+    """``algo.value_targets(tokens)``, (T,). Raises ConfigError where they have another shape or are not finite."""
+    targets, asked = algo.value_targets(tokens), f"{type(algo).__name__}.value_targets"
+    _check_returned(asked, targets, tokens.advantage, "advantages", "return a tensor (T,), one target per token")
+    bad = ~torch.isfinite(targets)
+    if bad.any():
+        value, sequence = targets[bad][0].item(), int(tokens.sequence[bad][0])
+        raise ConfigError(asked, f"{value} in completion {sequence}", "keep targets finite: look at StepTokens.values and the rewards")
+    return targets
+
+
 def checked_loss(algo: Algorithm, tokens: TokenTerms) -> Loss:
     """``algo.loss(tokens)``. Raises ConfigError where there is nothing to differentiate. Never waits for the device."""
     loss, asked = algo.loss(tokens), f"{type(algo).__name__}.loss"
     if not isinstance(loss, Loss):
         raise ConfigError(asked, f"it returned {type(loss).__name__}", "return reduce_loss(tokens, per_token_loss)")
-    if loss.total.ndim != 0:
-        raise ConfigError(asked, f"the total has shape {tuple(loss.total.shape)}", "return reduce_loss(tokens, per_token_loss), one scalar")
-    if tokens.logp.requires_grad and not loss.total.requires_grad:
-        raise ConfigError(asked, "the total has no gradient", "make it from tokens.logp, without detach() or no_grad()")
+    _check_total(asked, loss.total, tokens.logp, "reduce_loss", "tokens.logp")
     return loss
+
+
+def checked_value_loss(algo: Algorithm, tokens: ValueTerms) -> ValueLoss:
+    """``algo.value_loss(tokens)``. Raises ConfigError where there is nothing to differentiate. Never waits for the device."""
+    loss, asked = algo.value_loss(tokens), f"{type(algo).__name__}.value_loss"
+    if not isinstance(loss, ValueLoss):
+        raise ConfigError(asked, f"it returned {type(loss).__name__}", "return reduce_value_loss(tokens, per_token_loss)")
+    _check_total(asked, loss.total, tokens.value, "reduce_value_loss", "tokens.value")
+    return loss
+
+
+def _check_total(asked: str, total: Tensor, trained: Tensor, reduce: str, source: str) -> None:
+    """Raise ConfigError unless ``total`` is a scalar, with a gradient where ``trained`` has one."""
+    if total.ndim != 0:
+        raise ConfigError(asked, f"the total has shape {tuple(total.shape)}", f"return {reduce}(tokens, per_token_loss), one scalar")
+    if trained.requires_grad and not total.requires_grad:
+        raise ConfigError(asked, "the total has no gradient", f"make it from {source}, without detach() or no_grad()")
 
 
 def _check_returned(asked: str, values: object, given: Tensor, name: str, fix: str) -> None:

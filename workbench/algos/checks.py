@@ -1,14 +1,36 @@
 """Checks of hyperparameters and of terms, made when they are written."""
 
+import functools
+from collections.abc import Callable
 from dataclasses import fields
 from math import isfinite
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 from torch import Tensor
 
 from workbench.errors import ConfigError
 
 Clip = float | tuple[float, float]
+Class = TypeVar("Class", bound=type)
+
+
+def refused(**reasons: tuple[str, str]) -> Callable[[Class], Class]:
+    """Class decorator: a keyword of another library that has no name here is a ConfigError with its reason, (found, fix)."""
+
+    def decorate(cls: Class) -> Class:
+        """``cls`` with a checked ``__init__``."""
+        init = cls.__init__  # type: ignore[misc]
+
+        @functools.wraps(init)
+        def checked(self: Any, *values: Any, **named: Any) -> None:
+            for name in named.keys() & reasons.keys():
+                raise ConfigError(f"{cls.__name__}({name}=...)", *reasons[name])
+            init(self, *values, **named)
+
+        cls.__init__ = checked  # type: ignore[misc]
+        return cls
+
+    return decorate
 
 
 def check_count(name: str, value: object, *, least: int = 1, why: str = "it counts something") -> None:
@@ -21,6 +43,18 @@ def check_share(name: str, value: object) -> None:
     """Raise ConfigError unless ``value`` is above 0 and at most 1."""
     if not _is_number(value) or not 0 < value <= 1:
         raise ConfigError(f"{name}={value!r}", "a share lies above 0 and at most at 1", "give 0.2 for a fifth, say")
+
+
+def check_fraction(name: str, value: object) -> None:
+    """Raise ConfigError unless ``value`` lies in [0, 1]."""
+    if not _is_number(value) or not 0 <= value <= 1:
+        raise ConfigError(f"{name}={value!r}", "it is a factor from token to token, from 0 to 1", f"give {name}=1.0 or a little less, say")
+
+
+def check_positive(name: str, value: object, *, why: str, off: str) -> None:
+    """Raise ConfigError unless ``value`` is a finite number above 0."""
+    if not _is_number(value) or value <= 0:
+        raise ConfigError(f"{name}={value!r}", why, f"give a finite number above 0; {off}")
 
 
 def check_same_shape(terms: Any) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from workbench.algos.checks import check_same_shape, given_reference
+from workbench.algos.sums import counted_max, counted_sum, joined
 from workbench.algos.terms import Importance, KlEstimator, Surrogate, clipped_surrogate, importance_weight, kl_estimate
 
 
@@ -56,7 +57,7 @@ class LossStats:
 
         Over several optimizer steps the losses add up too: divide ``loss`` by their number for the mean.
         """
-        return cls(**{f.name: _join(f.name, [getattr(part, f.name) for part in parts]) for f in fields(cls)})
+        return cls(**{f.name: joined(f.name, [getattr(part, f.name) for part in parts]) for f in fields(cls)})
 
     def summary(self) -> "LossSummary":
         """As plain numbers, means per token. One copy from the device; the only place that waits for it."""
@@ -140,29 +141,13 @@ def reduce_loss(
     stats = LossStats(
         loss=total.detach().double(),
         tokens=counted.sum(dtype=torch.float64),
-        clipped=zero if clipped is None else _sum(clipped, counted),
-        kl=zero if kl is None else _sum(kl, counted),
-        entropy=-_sum(old_logp, counted),
-        importance=_sum(importance.ratio, counted),
-        importance_max=_max(importance.ratio, counted),
-        truncated=_sum(importance.truncated, counted),
-        logprob_diff=_sum(difference, counted),
-        logprob_diff_max=_max(difference, counted),
+        clipped=zero if clipped is None else counted_sum(clipped, counted),
+        kl=zero if kl is None else counted_sum(kl, counted),
+        entropy=-counted_sum(old_logp, counted),
+        importance=counted_sum(importance.ratio, counted),
+        importance_max=counted_max(importance.ratio, counted),
+        truncated=counted_sum(importance.truncated, counted),
+        logprob_diff=counted_sum(difference, counted),
+        logprob_diff_max=counted_max(difference, counted),
     )
     return Loss(total, stats)
-
-
-def _sum(values: Tensor, counted: Tensor) -> Tensor:
-    return torch.where(counted, values.detach().double(), 0.0).sum()
-
-
-def _max(values: Tensor, counted: Tensor) -> Tensor:
-    """The largest of values >= 0; 0 of none (amax of nothing raises)."""
-    kept = torch.where(counted, values.detach().double(), 0.0).flatten()
-    return torch.cat([kept, kept.new_zeros(1)]).amax()
-
-
-def _join(name: str, values: list[Tensor]) -> Tensor:
-    if not values:
-        return torch.zeros((), dtype=torch.float64)
-    return torch.stack(values).amax() if name.endswith("_max") else torch.stack(values).sum()

@@ -42,8 +42,8 @@ def clipped_surrogate(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip_lo
     A ``clip_high`` above ``clip_low`` is the clip-higher of DAPO (arXiv 2503.14476). A token is clipped, and has no gradient,
     where A > 0 and r > 1 + clip_high, or A < 0 and r < 1 - clip_low. At r = 1 the gradient is that of -A·logp.
     """
-    advantage = _wide(advantage)
-    ratio = _ratio(_wide(logp) - _wide(old_logp).detach())
+    advantage = wide(advantage)
+    ratio = _ratio(wide(logp) - wide(old_logp).detach())
     bounded = ratio.clamp(1 - clip_low, 1 + clip_high)
     clipped = ((advantage > 0) & (ratio > 1 + clip_high)) | ((advantage < 0) & (ratio < 1 - clip_low))
     return Surrogate(-torch.minimum(ratio * advantage, bounded * advantage), clipped.detach())
@@ -51,7 +51,7 @@ def clipped_surrogate(logp: Tensor, old_logp: Tensor, advantage: Tensor, clip_lo
 
 def reinforce_surrogate(logp: Tensor, advantage: Tensor) -> Surrogate:
     """REINFORCE (Williams, 1992) as a loss per token (T,): -A·logp. There is no ratio, so nothing is clipped."""
-    loss = -_wide(advantage) * _wide(logp)
+    loss = -wide(advantage) * wide(logp)
     return Surrogate(loss, torch.zeros_like(loss, dtype=torch.bool))
 
 
@@ -81,7 +81,7 @@ def kl_estimate(logp: Tensor, ref_logp: Tensor, kind: KlEstimator) -> Tensor:
     gradient is that of KL(reference || policy), which agrees with the former near the reference.
     """
     check_choice("kl_estimator", kind, KL_ESTIMATORS)
-    d = _wide(ref_logp).detach() - _wide(logp)
+    d = wide(ref_logp).detach() - wide(logp)
     if kind == "k1":
         return -d
     if kind == "k2":
@@ -97,7 +97,7 @@ def importance_weight(trainer_logp: Tensor, engine_logp: Tensor, cap: float | No
     distribution than the one that is trained (TIS: Yao et al. 2025, "Your Efficient RL Framework Secretly Brings You
     Off-Policy RL Training"). ``cap`` None switches the correction off: weights of 1, the ratio is still measured.
     """
-    ratio = _ratio(_wide(trainer_logp).detach() - _wide(engine_logp).detach())
+    ratio = _ratio(wide(trainer_logp).detach() - wide(engine_logp).detach())
     if cap is None:
         return Importance(torch.ones_like(ratio), ratio, torch.zeros_like(ratio, dtype=torch.bool))
     return Importance(ratio.clamp(max=cap), ratio, ratio > cap)
@@ -134,7 +134,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise ConfigError(f"{name}={value!r}", f"known are {', '.join(choices)}", "use one of these")
 
 
-def _wide(x: Tensor) -> Tensor:
+def wide(x: Tensor) -> Tensor:
     """bfloat16 and float16 as float32: a difference of log-probabilities has no digits left in half precision."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
