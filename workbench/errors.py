@@ -44,6 +44,10 @@ class RewardError(WorkbenchError, RuntimeError):
     """A reward function raised, or returned something that is no finite number; names the prompt."""
 
 
+class RewardServiceError(RewardError):
+    """A reward service is dead, slow, or answers nonsense. Names it; what it was to score can be asked for again once it is well."""
+
+
 class DivergedError(WorkbenchError, ArithmeticError):
     """The policy, its loss or its gradient is no longer finite; nothing of it was applied or saved."""
 

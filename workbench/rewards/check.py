@@ -1,4 +1,13 @@
-"""What a reward function is, and what it may return."""
+"""What a reward is, and what it may return.
+
+A reward is any callable ``(prompt, completion, answer) -> float``, sync or async. It may also have
+
+- ``score_rows(rows) -> list of floats``, sync or async, which is then called instead, for many (prompt, completion, answer) at once;
+  ``chunk``, a number: for at most so many;
+- ``prepare(device)``, called once in the process that scores, before the first row: "cpu" or "cuda";
+- ``numbers() -> {name: number}``, what to note of the rows that were just scored;
+- ``state_dict()`` and ``load_state_dict(state)``: a memory, which goes into checkpoints.
+"""
 
 import inspect
 from collections.abc import Awaitable, Callable
@@ -16,9 +25,9 @@ _TEXT_SHOWN = 80  # characters of a prompt, completion or value in an error
 
 
 def check_reward(fn: object) -> Reward:
-    """``fn``, if it can be called as ``fn(prompt, completion, answer)``, sync or async. Raises ConfigError otherwise.
+    """``fn``, if it can be called as ``fn(prompt, completion, answer)``, sync or async, and its optional members fit.
 
-    A built-in without a readable signature is taken as it is.
+    A built-in without a readable signature is taken as it is. Raises ConfigError.
     """
     if not callable(fn):
         raise ConfigError(f"reward={shorten(fn)}", f"{type(fn).__name__} can't be called", f"give a function: {_SHAPE}")
@@ -30,6 +39,7 @@ def check_reward(fn: object) -> Reward:
     if hasattr(fn, "state_dict") != hasattr(fn, "load_state_dict"):
         found = "it has one of state_dict and load_state_dict, so its memory can't go into a checkpoint and back"
         raise ConfigError(f"reward {name}", found, "give it both, or neither")
+    _check_members(fn, name)
     try:
         signature = inspect.signature(fn)
     except ValueError:  # some built-ins have none
@@ -41,6 +51,21 @@ def check_reward(fn: object) -> Reward:
         fix = "it is called once for each completion, not once for a batch" if batched else "it is called with three positional arguments"
         raise ConfigError(f"reward {name}{signature}", f"(prompt, completion, answer) does not fit: {error}", f"{fix}: {_SHAPE}") from None
     return fn
+
+
+def _check_members(fn: object, name: str) -> None:
+    """Raise ConfigError where an optional member can't be called as it will be."""
+    for member, arguments in (("score_rows", ("rows",)), ("prepare", ("device",)), ("numbers", ())):
+        given = getattr(fn, member, None)
+        if given is None:
+            continue
+        try:
+            inspect.signature(given).bind(*arguments)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"reward {name}.{member}", str(error), f"write def {member}({', '.join(('self', *arguments))})") from None
+    chunk = getattr(fn, "chunk", None)
+    if chunk is not None and not (isinstance(chunk, int) and chunk >= 1):
+        raise ConfigError(f"reward {name}.chunk={chunk!r}", "it is the most rows that score_rows gets in a call", "give 1 or more, or None")
 
 
 def as_number(value: object) -> float:
