@@ -45,14 +45,16 @@ def split_losses(loss_of, tokens, parts):
     return losses, split.logp.grad
 
 
-def step_advantages(algo: Algorithm, rewards_BG, lengths_BG, *, kl_T=None, max_tokens=16):
-    """Advantages per token (T,) by the algorithm's own hooks, in the order in which a step asks for them."""
+def step_advantages(algo: Algorithm, rewards_BG, lengths_BG, *, kl_T=None, values_T=None, max_tokens=16):
+    """Advantages per token (T,) by the algorithm's own hooks, in the order in which a step asks for them; a new critic says 0."""
     lengths_N = lengths_BG.flatten()
     sequence = torch.arange(len(lengths_N)).repeat_interleave(lengths_N)
-    kl_BG = None
+    nothing_T, kl_BG = torch.zeros(len(sequence), dtype=torch.float64), None
     if algo.needs_reference:
-        kl_T = torch.zeros(len(sequence), dtype=torch.float64) if kl_T is None else kl_T
+        kl_T = nothing_T if kl_T is None else kl_T
         kl_BG = torch.zeros(len(lengths_N), dtype=torch.float64).index_add(0, sequence, kl_T).view_as(rewards_BG)
     shaped_BG = checked_shaped(algo, rewards_BG, lengths_BG, kl_BG, max_tokens)
     advantage = checked_advantages(algo, shaped_BG).flatten().repeat_interleave(lengths_N)
-    return checked_token_advantages(algo, StepTokens(advantage, sequence, kl_T if algo.needs_reference else None))
+    values_T = nothing_T if values_T is None else values_T
+    tokens = StepTokens(advantage, sequence, kl_T if algo.needs_reference else None, values_T if algo.needs_critic else None)
+    return checked_token_advantages(algo, tokens)

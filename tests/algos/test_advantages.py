@@ -7,6 +7,7 @@ import torch
 
 from tests.algos.helpers import tensor
 from workbench.algos import batch_normalized, group_advantages, informative_groups, leave_one_out, sums_to_end
+from workbench.algos.advantages import last_tokens
 
 
 def test_without_std_is_reward_minus_group_mean():
@@ -117,3 +118,15 @@ def test_sums_to_end_stay_in_their_completion():
 
 def test_sums_to_end_of_nothing():
     assert sums_to_end(tensor(), torch.zeros(0, dtype=torch.int64)).shape == (0,)
+
+
+def test_what_comes_later_decays():
+    # 1 + 2/2 + 4/4; 2 + 4/2; 4; then 8 + 2/2 and 2
+    sums = sums_to_end(tensor(1.0, 2.0, 4.0, 8.0, 2.0), torch.tensor([0, 0, 0, 3, 3]), decay=0.5)
+    assert sums.tolist() == [3.0, 4.0, 4.0, 9.0, 2.0]
+    assert sums_to_end(tensor(1.0, 2.0, 4.0), torch.tensor([0, 0, 1]), decay=0.0).tolist() == [1.0, 2.0, 4.0]
+
+
+def test_the_last_token_of_each_completion():
+    assert last_tokens(torch.tensor([0, 0, 2, 3, 3])).tolist() == [False, True, True, False, True]
+    assert last_tokens(torch.zeros(0, dtype=torch.int64)).tolist() == []

@@ -9,12 +9,17 @@ from workbench.algos import (
     Loss,
     StepTokens,
     TokenTerms,
+    ValueLoss,
+    ValueTerms,
     check_algorithm,
     checked_advantages,
     checked_loss,
     checked_shaped,
     checked_token_advantages,
+    checked_value_loss,
+    checked_value_targets,
     reduce_loss,
+    reduce_value_loss,
 )
 from workbench.errors import ConfigError
 
@@ -50,7 +55,8 @@ def test_the_other_hooks_change_nothing_unless_written():
     tokens = StepTokens(torch.tensor([0.5, 0.5, -0.5]), torch.tensor([0, 0, 1]))
     assert checked_shaped(algo, rewards, torch.tensor([[2, 1]]), None, 8) is rewards
     assert checked_token_advantages(algo, tokens) is tokens.advantage
-    assert algo.sampling_rounds == 1
+    assert (algo.sampling_rounds, algo.epochs, algo.needs_critic) == (1, 1, False)
+    assert algo.adapted(kl=5.0, completions=64) is algo
 
 
 def test_a_hook_of_ones_own():
@@ -64,6 +70,35 @@ def test_a_hook_of_ones_own():
     assert checked_shaped(Brief(), torch.tensor([[1.0, 0.0]]), torch.tensor([[2, 4]]), None, 8).tolist() == [[0.75, -0.5]]
     tokens = StepTokens(torch.tensor([1.0, 1.0]), torch.tensor([0, 0]), torch.tensor([0.5, 0.0]))
     assert checked_token_advantages(Brief(), tokens).tolist() == [0.5, 1.0]
+
+
+class Critical(Reinforce):
+    """Actor and critic in the plainest form."""
+
+    needs_critic = True
+
+    def token_advantages(self, tokens):
+        return tokens.advantage - tokens.values
+
+    def value_targets(self, tokens):
+        return tokens.advantage
+
+
+def test_a_critic_of_ones_own():
+    algo, tokens = check_algorithm(Critical()), StepTokens(torch.tensor([1.0, 0.0]), torch.tensor([0, 1]), values=torch.tensor([0.5, 0.5]))
+    assert checked_token_advantages(algo, tokens).tolist() == [0.5, -0.5]
+    assert checked_value_targets(algo, tokens).tolist() == [1.0, 0.0]
+    value = torch.tensor([0.5, 0.25], requires_grad=True)
+    loss = checked_value_loss(algo, ValueTerms(value, value.detach(), torch.tensor([1.0, 0.0]), torch.tensor([0.5, 0.5])))
+    assert loss.total.item() == pytest.approx((0.5**2 / 2 + 0.25**2 / 2) / 2)
+    loss.total.backward()
+    assert value.grad.tolist() == [-0.25, 0.125]
+
+
+def test_an_algorithm_with_a_critic_has_to_say_what_it_learns():
+    tokens = StepTokens(torch.zeros(1), torch.tensor([0]))
+    with pytest.raises(ConfigError, match=r"Reinforce\.value_targets: it is not written, and needs_critic is True\n  fix: return"):
+        Reinforce().value_targets(tokens)
 
 
 def test_both_methods_are_required():
@@ -87,6 +122,7 @@ class Broken(Reinforce):
         ("grpo", r"algo='grpo': str is no Algorithm\n  fix: give wb\.GRPO\(\)"),
         (Broken(group_size=0), r"group_size=0: it is the number of completions per prompt"),
         (Broken(minibatches="2"), r"minibatches='2'"),
+        (Broken(epochs=0), r"epochs=0: it is the number of passes over a rollout"),
         (Broken(sampling_rounds=0), r"sampling_rounds=0: it is how often a step may draw prompts"),
     ],
 )
@@ -138,6 +174,39 @@ def test_shaped_rewards_that_cannot_work(shaped, message):
 def test_token_advantages_that_cannot_work(token_advantages, message):
     with pytest.raises(ConfigError, match=message):
         checked_token_advantages(Broken(token_advantages=token_advantages), StepTokens(torch.zeros(3), torch.tensor([1, 0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("value_targets", "message"),
+    [
+        (lambda t: t.advantage[:2], r"Broken\.value_targets: shape \(2,\) from advantages of shape \(3,\)\n.*one target per token"),
+        (lambda t: None, r"Broken\.value_targets: it returned NoneType"),
+        (
+            lambda t: t.advantage / t.sequence,
+            r"Broken\.value_targets: nan in completion 0\n  fix: keep targets finite",
+        ),
+    ],
+)
+def test_value_targets_that_cannot_work(value_targets, message):
+    with pytest.raises(ConfigError, match=message):
+        checked_value_targets(Broken(value_targets=value_targets), StepTokens(torch.zeros(3), torch.tensor([1, 0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("value_loss", "message"),
+    [
+        (
+            lambda t: reduce_loss(TokenTerms(*[t.value] * 5), t.value),
+            r"Broken\.value_loss: it returned Loss\n  fix: return reduce_value",
+        ),
+        (lambda t: ValueLoss(t.value, reduce_value_loss(t, t.value).stats), r"the total has shape \(2,\)\n  fix: return reduce_value_loss"),
+        (lambda t: reduce_value_loss(t, t.value.detach()), r"the total has no gradient\n  fix: make it from tokens\.value"),
+    ],
+)
+def test_value_losses_that_cannot_work(value_loss, message):
+    value = torch.tensor([1.0, 2.0], requires_grad=True)
+    with pytest.raises(ConfigError, match=message):
+        checked_value_loss(Broken(value_loss=value_loss), ValueTerms(value, *[torch.ones(2)] * 3))
 
 
 def test_step_tokens_of_different_shapes_are_refused():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.algos.helpers import padded, split_losses, step_advantages, tensor
-from workbench.algos import DAPO, GRPO, GSPO, RLOO, DrGRPO, LossStats, ReinforcePlusPlus, TokenTerms, check_algorithm
+from workbench.algos import DAPO, GRPO, GSPO, PPO, RLOO, DrGRPO, LossStats, ReinforcePlusPlus, TokenTerms, check_algorithm
 from workbench.errors import ConfigError
 
 ALGORITHMS = [
@@ -19,8 +19,17 @@ ALGORITHMS = [
     ReinforcePlusPlus(),
     ReinforcePlusPlus(kl=0.1),
     ReinforcePlusPlus(baseline=True, kl=0.1),
+    PPO(),
+    PPO(kl=0.1),
+    PPO(kl=0.1, kl_in="loss", reduction="sequence"),
 ]
-every_algorithm = pytest.mark.parametrize("algo", ALGORITHMS, ids=lambda a: f"{type(a).__name__}-kl{a.kl}-{getattr(a, 'baseline', '')}")
+
+
+def name_of(algo):
+    return "-".join(str(part) for part in (type(algo).__name__, algo.kl, getattr(algo, "baseline", ""), getattr(algo, "kl_in", "")) if part)
+
+
+every_algorithm = pytest.mark.parametrize("algo", ALGORITHMS, ids=name_of)
 
 
 @every_algorithm
@@ -66,9 +75,10 @@ def test_on_policy_gradient_is_minus_weight_times_advantage(make_tokens, algo):
 @every_algorithm
 @pytest.mark.parametrize("reward", [0.1, 0.0, 3.0])
 def test_equal_rewards_are_no_signal(algo, reward):
-    """Exactly zero, so that the trainer can see it. Lengths differ; none is long enough to be punished."""
-    rewards = torch.full((2, 3), reward, dtype=torch.float64)
-    advantages = step_advantages(replace(algo, group_size=3), rewards, torch.tensor([[1, 5, 2], [3, 1, 4]]))
+    """Exactly zero, so that the trainer can see it. Lengths differ; none is long enough to be punished. A critic has learnt the reward."""
+    rewards, lengths = torch.full((2, 3), reward, dtype=torch.float64), torch.tensor([[1, 5, 2], [3, 1, 4]])
+    known = torch.full((16,), reward, dtype=torch.float64)
+    advantages = step_advantages(replace(algo, group_size=3), rewards, lengths, values_T=known)
     assert not advantages.any()
 
 

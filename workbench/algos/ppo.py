@@ -170,7 +170,5 @@ class PPO(ClippedPolicy):
 def given_values(tokens: StepTokens) -> Tensor:
     """The critic's values, (T,). Raises ConfigError where there are none."""
     if tokens.values is None:
-        raise ConfigError(
-            "PPO without values", "the critic's value of each token is missing", "give StepTokens.values, or take GRPO: no critic"
-        )
+        raise ConfigError("PPO without values", "its advantages need a critic's", "give StepTokens.values, or take GRPO, without a critic")
     return tokens.values
