@@ -151,6 +151,14 @@ def test_targets_all_the_same_explain_nothing(target):
     assert loss_of(tokens).stats.summary().explained_variance == 0.0
 
 
+def test_targets_that_differ_by_rounding_are_the_same():
+    """As the sum of an advantage and a value in float32 does, where every return is 0.1."""
+    low = torch.tensor(0.1)
+    targets = torch.stack([low, torch.nextafter(low, torch.tensor(1.0))] * 4)
+    tokens = ValueTerms(targets + 1, torch.arange(8.0), targets, torch.full((8,), 1 / 8))
+    assert loss_of(tokens).stats.summary().explained_variance == 0.0
+
+
 @pytest.mark.parametrize("parts", [2, 3, 7])
 def test_any_split_into_micro_batches_is_the_same_step(parts):
     lengths = torch.tensor([5, 1, 0, 9, 3, 14])
