@@ -18,7 +18,7 @@ LEVELS = {
     3: ("runtime",),
     4: (
         *("run", "life", "lasting", "look", "training", "opening", "loop", "ahead", "judge", "supply"),
-        *("knobs", "plan", "checkpoint", "telling", "past", "listing", "trackers", "folder", "console", "views"),
+        *("knobs", "plan", "replan", "checkpoint", "telling", "past", "listing", "trackers", "folder", "console", "views"),
     ),
     5: ("cli", "survey", "doctor", "headless", "__init__", "__main__"),
 }

@@ -10,7 +10,8 @@ import torch
 import workbench as wb
 from workbench.errors import ConfigError
 from workbench.mapping import DeviceMap
-from workbench.plan import FILE, RunPlan, restored
+from workbench.plan import FILE, RunPlan
+from workbench.replan import restored
 from workbench.topology import Topology
 
 TASK = wb.tasks.from_list([(f"{number}=", str(number)) for number in range(20)], scorer=lambda prompt, completion, answer: 0.0)

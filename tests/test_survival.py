@@ -22,6 +22,7 @@ from workbench import checkpoint
 from workbench.errors import ConfigError, DivergedError, EngineError, StateError, StorageError, SyncError
 from workbench.events import EventLog, read_events
 from workbench.folder import RunFolder
+from workbench.models import passes
 from workbench.records import Notice
 from workbench.run import Run
 
@@ -48,14 +49,13 @@ def another_algorithm(run: Run, algo: wb.algos.Algorithm) -> None:
 
 def test_a_stop_between_two_minibatches_is_synced_before_the_next_step(rested: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     team = rested._training.crew.team
-    actor, calls = worker_of(team).actor, []
-    accumulate = actor._accumulate
+    calls, accumulate = [], passes.accumulate
 
     def breaks_off(*args: Any) -> Any:
         calls.append(args)
         return accumulate(*args[:-1], lambda: len(calls) == 2)  # the last one says whether to stop
 
-    monkeypatch.setattr(actor, "_accumulate", breaks_off)
+    monkeypatch.setattr(passes, "accumulate", breaks_off)
     assert list(rested.train(1)) == []
     monkeypatch.undo()
     assert not team.in_sync  # one optimizer step was made, and the engine does not know
@@ -122,7 +122,7 @@ def test_a_policy_that_diverged_stops_the_run(rested: Run) -> None:
     with torch.no_grad():
         for tensor in worker.actor.adapter().values():
             tensor.fill_(math.nan)
-    worker.actor.updates, team._updates = worker.actor.updates + 1, None
+    worker.actor.learner.steps, team._updates = worker.actor.updates + 1, None
     with pytest.raises(DivergedError, match="not finite"):
         list(rested.train(1))
     saved = load_file(rested.path / "adapter" / "adapter_model.safetensors")
@@ -130,7 +130,7 @@ def test_a_policy_that_diverged_stops_the_run(rested: Run) -> None:
     with torch.no_grad():
         for name, tensor in worker.actor.adapter().items():
             tensor.copy_(kept[name])
-    worker.actor.updates, team._updates = worker.actor.updates + 1, None
+    worker.actor.learner.steps, team._updates = worker.actor.updates + 1, None
     assert math.isfinite(next(iter(rested.train(1))).loss)
 
 

@@ -13,9 +13,10 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a C++ warning at every 
 
 if TYPE_CHECKING:
     from workbench import algos, tasks
-    from workbench.algos import GRPO
+    from workbench.algos import GRPO, PPO
     from workbench.errors import WorkbenchError
     from workbench.mapping import DeviceMap, template
+    from workbench.models.critic import Critic
     from workbench.models.lora import LoRA
     from workbench.models.optimizer import Optimizer
     from workbench.past import compare
@@ -26,10 +27,12 @@ if TYPE_CHECKING:
     from workbench.topology import Topology
 
 _HOMES = {
+    "Critic": "workbench.models.critic",
     "DeviceMap": "workbench.mapping",
     "GRPO": "workbench.algos",
     "LoRA": "workbench.models.lora",
     "Optimizer": "workbench.models.optimizer",
+    "PPO": "workbench.algos",
     "Ray": "workbench.runtime.settings",
     "Role": "workbench.roles",
     "Run": "workbench.run",
@@ -45,7 +48,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "GRPO",
+    "PPO",
     "VLLM",
+    "Critic",
     "DeviceMap",
     "LoRA",
     "Optimizer",

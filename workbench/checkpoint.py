@@ -41,6 +41,7 @@ class RunState:
     optimizer_steps: int
     settings: dict[str, Any]  # the knobs: name -> value
     reward: Any = None  # what the reward's state_dict() gave, where it has one
+    kl: tuple[float, float] | None = None  # the weight of a KL that adapts: as it was set, and as it is now
 
 
 @dataclass(frozen=True)

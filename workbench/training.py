@@ -3,12 +3,15 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from workbench.ahead import Ahead
+from workbench.algos import Algorithm
 from workbench.batch import Batch, Completion, Prompt
 from workbench.checkpoint import Checkpoints, RunState
+from workbench.knobs import changed
 from workbench.loop import Crew, Outcome, Sampled, learn, sample, score
 from workbench.metrics import metrics
 from workbench.opening import Opening
@@ -16,6 +19,7 @@ from workbench.records import Checkpoint, HeldOut, Memory, Notice, Step, mean
 from workbench.runtime.plans import Draw
 from workbench.tasks import Conversation, Example
 from workbench.tasks.messages import Chat, read_prompt
+from workbench.telemetry import Lookout
 from workbench.telling import StepBook, answers, samples
 
 
@@ -63,9 +67,28 @@ class Training(Opening):
 
     def _begin(self, number: int) -> tuple[Crew, float]:
         """The rules and the learning rate of a step that begins."""
-        settings = self.knobs.take(number)
-        self.crew = replace(self._crew, algo=settings.algo, sampling=settings.sampling)
+        settings, critic = self.knobs.take(number), self.plan.critic
+        self.crew = replace(
+            self._crew,
+            algo=self._adapted(settings.algo),
+            sampling=settings.sampling,
+            critic_rate=(critic.optimizer or settings.optimizer).rate(number, self.end),
+            actor_waits=settings.algo.needs_critic and number <= critic.warmup_steps,
+        )
         return self.crew, settings.optimizer.rate(number, self.end)
+
+    def _adapted(self, algo: Algorithm) -> Algorithm:
+        """``algo`` with the weight of its KL as it has adapted; a person who turns the knob begins anew."""
+        if self._kl is None or getattr(algo, "kl", None) != self._kl[0]:
+            return algo
+        return changed(algo, "kl", self._kl[1])
+
+    def _adapt(self, outcome: Outcome) -> None:
+        """Let the algorithm answer to the step's KL."""
+        algo, asked = outcome.sampled.crew.algo, getattr(self.knobs.settings.algo, "kl", None)
+        adapted = algo.adapted(outcome.kl, len(outcome.batch.completions))
+        if adapted is not algo and asked is not None:
+            self._kl = (asked, getattr(adapted, "kl", asked))
 
     def _rest_engines(self, book: StepBook) -> None:
         """Wait for what is sampled ahead: that is time of the rollout which no other work hides."""
@@ -83,14 +106,22 @@ class Training(Opening):
         team = self._crew.team
         team.count(step_ended=True)
         self.done, self.batch, self.position, self._updates = record.step, outcome.batch, position, team.updates
+        self._adapt(outcome)
         self.log.emit(record)  # first: where the disk is full, this is what has to be kept for later
         self.log.emit(samples(record.step, outcome.batch))
         for device, peak in team.peak_memory_gib().items():
             self.log.emit(Memory(peak), device=device)
+        for seen in self._lookout.news(self.log.events):
+            self.log.emit(seen)
         self._report("steps", record.step, max(self.end, record.step), str(record))
         if self.plan.checkpoint_every and record.step % self.plan.checkpoint_every == 0:
             self.checkpoint()
         return record
+
+    @cached_property
+    def _lookout(self) -> Lookout:
+        """What looks for findings; it reads in the events what was before."""
+        return Lookout()
 
     # ------------------------------------------------------------ beside the loop
 
@@ -155,6 +186,7 @@ class Training(Opening):
             optimizer_steps=team.updates,
             settings=self.knobs.used,
             reward=self._reward,
+            kl=self._kl,
         )
         written = Checkpoints(self.folder.make(), self.plan.keep).write(state, team.state(), requested=requested)
         self._saved_at = self.done
@@ -168,6 +200,8 @@ class Training(Opening):
         if self.crew is not None and self.done and not self.crew.team.is_broken:
             if self.crew.team.is_finite:
                 self.folder.write("adapter", self.crew.team.save_adapter)
+                if self.crew.team.has_critic:
+                    self.folder.write("critic", self.crew.team.save_critic)
             else:
                 self.log.emit(Notice("the adapter has weights that are not finite: it is not saved, the one saved before stays"))
             self.checkpoint()

@@ -16,6 +16,7 @@ from workbench.models.experience import Experience, shares
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Masters, Optimizer
 from workbench.models.packing import Row
+from workbench.models.passes import accumulate
 from workbench.models.resolve import check_model
 
 TEMPERATURE = 0.7
@@ -83,7 +84,8 @@ def test_packed_gradients_are_the_padded_ones_whatever_the_micro_batches(small_m
     for budget in (30, 4000):
         actor = make(small_model, token_budget=budget)
         data = Experience(batch, [x.tolist() for x in actor.score(batch, TEMPERATURE)], spread(advantages, batch), None, TEMPERATURE, 16)
-        actor._accumulate(shares(data, algo, 1)[0], algo, range(len(batch)), {}, lambda: False)
+        share = shares(data, algo, 1)[0]
+        accumulate(actor.learner, actor.lesson(share, algo, share.parts, {}), range(len(batch)), lambda: False)
         grads.append([p.grad.clone() for p in actor.masters.parameters])
     wanted, mask = padded_logp(actor, batch)
     weight_N = algo.weights(torch.tensor([len(r.response) for r in batch]), 16)

@@ -2,8 +2,8 @@
 
 import torch
 
-from workbench.algos import GRPO, DrGRPO
-from workbench.models.experience import Experience, shares
+from workbench.algos import GRPO, PPO, DrGRPO
+from workbench.models.experience import Experience, Worth, shares, worth_shares
 from workbench.models.packing import Row
 
 
@@ -50,3 +50,20 @@ def test_a_rank_may_have_no_rows_in_a_step() -> None:
     assert [len(part) for part in first.parts] == [1, 1, 1]
     assert [len(part) for part in second.parts] == [0, 0, 0]
     assert second.rows == []
+
+
+def test_epochs_go_over_the_same_steps_again() -> None:
+    (only,) = shares(batch([3, 1, 5]), PPO(minibatches=2, epochs=3), 1)
+    assert [list(part) for part in only.parts] == [[0], [1, 2]] * 3
+    assert list(only.numbers) == [0, 1, 2]
+
+
+def test_the_critic_learns_from_rows_without_an_advantage() -> None:
+    rows = batch([9, 9, 3, 3]).rows
+    values = [torch.full((len(row.response),), float(n)) for n, row in enumerate(rows)]
+    whole = Worth(rows, values, [value + 1 for value in values], 100)
+    first, second = worth_shares(whole, PPO(minibatches=1), 2)
+    assert [list(share.numbers) for share in (first, second)] == [[0, 2], [1, 3]]
+    assert [float(value[0]) for value in second.values] == [1.0, 3.0]
+    assert [float(target[0]) for target in second.targets] == [2.0, 4.0]
+    assert second.weights == [torch.tensor(1 / 24).item()] * 2

@@ -18,6 +18,7 @@ from workbench.models.learner import Learner
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.packing import Row
+from workbench.models.passes import accumulate, together
 from workbench.models.ranks import Ranks
 
 ALGO = GRPO(group_size=4, minibatches=3)
@@ -99,7 +100,8 @@ def learn(plan: ActorPlan, start: Start, ranks: Ranks | None = None, updates: in
     gradients = {}
     for number, part in enumerate(share.parts):
         actor.learner.clear()
-        actor._together(actor._accumulate(share, ALGO, part, {}, lambda: False))
+        lesson = actor.lesson(share, ALGO, share.parts, {})
+        together(actor.learner, accumulate(actor.learner, lesson, part, lambda: False))
         actor.learner.sum_gradients()
         gradients |= {f"{number}.{name}": gradient.clone().cpu() for name, gradient in actor.learner.whole_gradients().items()}
     done = [actor.update(share, ALGO, 1e-2) for _ in range(updates)]

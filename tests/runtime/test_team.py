@@ -255,7 +255,7 @@ def test_a_worker_out_of_memory_says_whose_and_what_helps(fresh: Team, monkeypat
     def short(*args: Any, **named: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(worker_of(fresh).actor, "_accumulate", short)
+    monkeypatch.setattr(worker_of(fresh).actor, "logp", short)
     match = r"^update of the actor, rank 0 of 1, on cpu:0: out of memory: .*2\.00 GiB\.\n  fix: a smaller Optimizer\(token_budget"
     with pytest.raises(MemoryShortError, match=match):
         learn(fresh, sample(fresh))

@@ -20,10 +20,8 @@ def check_present(devices: "DeviceMap") -> None:
         raise ConfigError(f"actor: {str(devices.actor)!r}", found, fix)
 
 
-def limit(devices: "DeviceMap", algo: str | None = None) -> str:
+def limit(devices: "DeviceMap") -> str:
     """Why this version can't run a map that is sound; "" where it can."""
-    if algo == "ppo":
-        return "it has no PPO"
     try:
         check_runnable(devices)
     except ConfigError as error:
@@ -39,8 +37,6 @@ def check_runnable(devices: "DeviceMap", machine: Topology | None = None) -> Non
         more = f" ({len(errors) - 1} more: devices.check())" if len(errors) > 1 else ""
         raise ConfigError(f"{first.asked} ({first.code})", first.found + more, first.fix.text)
     places = devices.places  # an actor and a rollout with devices are there: the checks tell else
-    if Role.CRITIC in places:
-        raise ConfigError(f"critic: {str(devices.critic)!r}", "no algorithm of this version has one", "leave the critic out")
     if places[Role.REWARD].url:
         found = "rewards of this version are functions, here or in workers"
         raise ConfigError(f"reward: {str(devices.reward)!r}", found, "write reward='cpu', or give it devices")

@@ -1,14 +1,14 @@
 """The policy in training: one frozen base with a LoRA adapter, accelerate around it, packed micro-batches through it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from workbench.algos import Algorithm, LossStats, LossSummary, TokenTerms, checked_loss
+from workbench.algos import Algorithm, Loss, LossStats, LossSummary, TokenTerms, checked_loss
 from workbench.errors import Stopped
 from workbench.models.base import Base, BasePlan
 from workbench.models.compression import check_compression, check_ranks, handlers
@@ -18,6 +18,7 @@ from workbench.models.learner import Learner
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Masters, Optimizer
 from workbench.models.packing import Packed, Row
+from workbench.models.passes import Lesson, Tally, teach, together
 from workbench.models.ranks import Ranks
 from workbench.models.shards import whole
 
@@ -56,27 +57,23 @@ class Update:
     optimizer_steps: int
 
 
-@dataclass(frozen=True)
-class Tally:
-    """What one rank has to say of its part of an optimizer step."""
-
-    stats: LossStats
-    tokens: int
-    stopped: bool
-
-
 class Actor(Base):
     """Trains the adapter; gives log-probabilities with it and without it (that is the reference).
 
     With several ``ranks`` each has its share of the rows, and all make the same calls.
     """
 
-    def __init__(self, plan: ActorPlan, ranks: Ranks | None = None) -> None:
+    def __init__(self, plan: ActorPlan, ranks: Ranks | None = None, beside: Mapping[str, tuple[LoRA, int]] | None = None) -> None:
+        """``beside``: adapters of others on the same base, as of ``Base``."""
         check_ranks(plan.compression, ranks or Ranks.alone())
-        super().__init__(plan.base, ranks, {"default": (plan.lora, plan.seed)}, handlers(plan.compression))
+        super().__init__(plan.base, ranks, {"default": (plan.lora, plan.seed), **(beside or {})}, handlers(plan.compression))
         self.plan = plan
-        self.updates = 0  # optimizer steps so far; counted before each, so that a broken-off one counts too
         self.learner = Learner(self, self.parameters_of("default"), plan.optimizer, plan.compression)
+
+    @property
+    def updates(self) -> int:
+        """Optimizer steps so far, broken-off ones included."""
+        return self.learner.steps
 
     @property
     def masters(self) -> Masters:
@@ -112,69 +109,33 @@ class Actor(Base):
         """
         share = data if isinstance(data, Share) else shares(data, algo, 1)[0]
         self.learner.set_rate(learning_rate)
-        statistics, norms, tokens = [], [], 0
-        old = self._old_logp(share, should_stop)
-        for part in share.parts:
-            self.learner.clear()
-            tally = self._together(self._accumulate(share, algo, part, old, should_stop))
-            if tally.tokens == 0:
-                continue
-            check(tally.stats.summary())
-            self.learner.sum_gradients()
-            norms.append(self.learner.clip("update of the actor"))
-            self.updates += 1
-            self.learner.step()
-            statistics.append(tally.stats)
-            tokens += tally.tokens
-        self.learner.clear()
-        summary = LossStats.merge(statistics).summary()
+        parts = [[row for row in part if learns(share, algo, row)] for part in share.parts]
+        old = self._old_logp(share, parts, should_stop)
+        learnt = teach(self.learner, self.lesson(share, algo, parts, old), check, should_stop)
+        summary = LossStats.merge(learnt.stats).summary()
         # the losses of several optimizer steps add up in the statistics
-        summary = replace(summary, loss=summary.loss / max(1, len(norms)))
-        return Update(summary, sum(norms) / max(1, len(norms)), tokens, len(norms))
+        summary = replace(summary, loss=summary.loss / max(1, learnt.steps))
+        return Update(summary, learnt.grad_norm, learnt.tokens, learnt.steps)
 
-    def _old_logp(self, share: Share, should_stop: Callable[[], bool]) -> dict[int, torch.Tensor]:
+    def lesson(self, share: Share, algo: Algorithm, parts: Sequence[Sequence[int]], old: dict[int, torch.Tensor]) -> Lesson[LossStats]:
+        """What the actor learns of ``parts`` of its share. ``old``: the old policy's log-probabilities, of rows seen after a step."""
+
+        def loss(packed: Packed, logp: torch.Tensor) -> Loss:
+            return checked_loss(algo, _terms(packed, logp, share, old))
+
+        return Lesson("update of the actor", share.rows, parts, lambda packed: self.logp(packed, share.temperature), loss, LossStats)
+
+    def _old_logp(self, share: Share, parts: Sequence[Sequence[int]], should_stop: Callable[[], bool]) -> dict[int, torch.Tensor]:
         """Of the rows that later steps learn from, before the first step."""
-        later = [row for part in share.parts[1:] for row in part]
         if not share.parts[1:]:
             return {}
+        later = list(dict.fromkeys(row for part in parts[1:] for row in part))
         try:
             scored = self.score([share.rows[row] for row in later], share.temperature, should_stop=should_stop)
         except Stopped:
-            self._together(Tally(LossStats.merge([]), 0, stopped=True))
+            together(self.learner, Tally(LossStats.merge([]), 0, stopped=True))
             raise
         return dict(zip(later, scored, strict=True))
-
-    def _together(self, mine: Tally) -> Tally:
-        """The tallies of all ranks as one. Raises Stopped on all of them where one was stopped."""
-        if self.ranks.size > 1:
-            mine = replace(mine, stats=_on_cpu(mine.stats))
-        tallies = self.ranks.agree(mine)
-        if any(tally.stopped for tally in tallies):
-            self.learner.clear()
-            raise Stopped("update")
-        apart = tallies[:: self.ranks.tp]  # the ranks of a tensor-parallel group saw the same rows
-        return mine if len(apart) == 1 else Tally(LossStats.merge([t.stats for t in apart]), sum(t.tokens for t in apart), stopped=False)
-
-    def _accumulate(
-        self, share: Share, algo: Algorithm, part: Sequence[int], old: dict[int, torch.Tensor], should_stop: Callable[[], bool]
-    ) -> Tally:
-        """Gradients of this rank's part of one optimizer step."""
-        chosen = [row for row in part if learns(share, algo, row)]
-        statistics, tokens, stopped = [], 0, False
-        try:
-            with self._afresh():
-                for packed in self.packed(share.rows, chosen, should_stop):
-                    logp = self.logp(packed, share.temperature)
-                    if not packed.rows:  # the other ranks' pass needs this one's company
-                        self.accelerator.backward(logp.sum() * 0)
-                        continue
-                    loss = checked_loss(algo, _terms(packed, logp, share, old))
-                    self.accelerator.backward(loss.total)
-                    statistics.append(loss.stats)
-                    tokens += packed.ids.numel()
-        except Stopped:
-            stopped = True
-        return Tally(LossStats.merge(statistics), tokens, stopped)
 
     # ------------------------------------------------------------ the adapter
 
@@ -203,7 +164,7 @@ class Actor(Base):
     def load_trainer_state(self, state: dict[str, torch.Tensor], updates: int) -> None:
         """Take over what ``trainer_state`` gave after ``updates`` optimizer steps. Raises ConfigError where it is another adapter's."""
         self.learner.load(state)
-        self.updates = updates
+        self.learner.steps = updates
 
     def is_finite(self) -> bool:
         """Whether every weight of the adapter is a finite number. Every rank has to call this."""
@@ -214,15 +175,7 @@ class Actor(Base):
 
         Every rank has to call this; the first one writes.
         """
-        from safetensors import SafetensorError
-
-        tensors = {name: whole(tensor) for name, tensor in self.model.state_dict().items() if "lora_" in name}
-        if self.ranks.rank:
-            return
-        try:
-            self.model.save_pretrained(path, state_dict=tensors)
-        except SafetensorError as error:  # so it calls a full disk
-            raise OSError(str(error)) from error
+        self.save_adapter("default", path)
 
 
 def _terms(packed: Packed, logp: torch.Tensor, share: Share, old: dict[int, torch.Tensor]) -> TokenTerms:
@@ -238,10 +191,3 @@ def _terms(packed: Packed, logp: torch.Tensor, share: Share, old: dict[int, torc
         ref_logp=None if share.ref_logp is None else torch.cat([share.ref_logp[r] for r in rows]).to(logp.device, non_blocking=True),
         sequence=torch.arange(len(rows)).repeat_interleave(repeat).to(logp.device, non_blocking=True),
     )
-
-
-def _on_cpu(stats: LossStats) -> LossStats:
-    """One copy from the device."""
-    names = [field.name for field in fields(stats)]
-    values = torch.stack([getattr(stats, name) for name in names]).cpu()
-    return LossStats(**dict(zip(names, values, strict=True)))

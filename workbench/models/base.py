@@ -8,12 +8,13 @@ from typing import Any
 
 import torch
 
-from workbench.errors import Stopped
+from workbench.errors import ConfigError, Stopped
 from workbench.models.layouts import Layout, drop_gathered, shard_fully, split_adapters, split_by_heads
 from workbench.models.logprobs import token_logp
 from workbench.models.lora import LoRA, add_adapter, load_base
 from workbench.models.packing import Packed, Row, micro_batches, pack
 from workbench.models.ranks import Ranks
+from workbench.models.shards import whole
 
 # Fused, W·x + B·A·x is rounded to bfloat16 once; the engine, as plain layers do, rounds W·x first, and a small B·A·x is lost in the
 # addition. A trainer that is more exact than the engine trains another policy than the one that samples (docs/log.md).
@@ -45,6 +46,8 @@ class Base:
         ranks: Ranks | None = None,
         adapters: Mapping[str, tuple[LoRA, int]] | None = None,  # name -> (what it is, its seed)
         handlers: Sequence[Any] = (),  # accelerate's
+        *,
+        full: bool = False,  # all weights are trained, and no adapter
     ) -> None:
         from accelerate import Accelerator
 
@@ -57,6 +60,9 @@ class Base:
         # in pieces it is cut on the CPU: no rank's device ever holds the whole
         body = load_base(plan.model, torch.device("cpu") if self.layout.in_step else self.device, getattr(torch, plan.dtype))
         mesh = self.ranks.mesh(self.layout.purpose, self.device.type) if self.layout.in_step else None
+        self.hidden_size = int(body.config.get_text_config().hidden_size)
+        if full:
+            _train_all(body, self.layout)
         if self.layout.kind == "tp":
             split_by_heads(body, self.layout.tp, mesh)
         self.model = body
@@ -66,14 +72,14 @@ class Base:
             split_adapters(body, self.layout.tp, mesh)
         self.reader = _Reader(body)
         if self.device.type == "cuda":
-            self._compile(body, with_gradient=bool(adapters))
+            self._compile(body, on_frozen=bool(adapters))
         if self.layout.kind == "fsdp":
             shard_fully(self.reader, body.base_model.layers, self.layout, mesh)
         self.reader.to(self.device)
 
-    def _compile(self, body: Any, *, with_gradient: bool) -> None:
+    def _compile(self, body: Any, *, on_frozen: bool) -> None:
         """Compile each layer by itself. Not under tp: its collectives are inside of the layers."""
-        if with_gradient:
+        if on_frozen:
             # the first layer's input needs no gradient; letting it have one saves compiling that layer apart
             body.enable_input_require_grads()
         for layer in body.base_model.layers:
@@ -86,26 +92,82 @@ class Base:
         """The parameters of one adapter, by their names in the model."""
         return {name: parameter for name, parameter in self.model.named_parameters() if f".{adapter}." in name}
 
-    # ------------------------------------------------------------ log-probabilities
+    def parameters_whole(self) -> dict[str, torch.nn.Parameter]:
+        """All that are trained where no adapter is, by their names in the model."""
+        return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+
+    def save_whole(self, path: Path) -> None:
+        """Write the model into ``path``. Every rank has to call this; the first one writes. Raises OSError."""
+        tensors = {name: whole(tensor) for name, tensor in self.model.state_dict().items()}
+        if not self.ranks.rank:
+            self._write(path, tensors)
+
+    def save_adapter(self, name: str, path: Path) -> None:
+        """Write an adapter into ``path``, in peft's format. Every rank has to call this; the first one writes. Raises OSError."""
+        state = self.model.state_dict()
+        tensors = {key: whole(tensor) for key, tensor in state.items() if "lora_" in key and f".{name}." in key}
+        if self.ranks.rank:
+            return
+        self._write(path, tensors, selected_adapters=[name])
+        if name != "default":  # peft puts the others in folders of their names
+            for file in (path / name).iterdir():
+                file.replace(path / file.name)
+            (path / name).rmdir()
+
+    def _write(self, path: Path, tensors: Mapping[str, torch.Tensor], **how: Any) -> None:
+        from safetensors import SafetensorError
+
+        try:
+            self.model.save_pretrained(path, state_dict=tensors, **how)
+        except SafetensorError as error:  # so it calls a full disk
+            raise OSError(str(error)) from error
+
+    # ------------------------------------------------------------ reading
 
     def logp(self, packed: Packed, temperature: float) -> torch.Tensor:
         """Log-probability of every response token of a micro-batch: (R,) float32, with gradient where it is enabled."""
+        return self._read(packed, temperature, None)
+
+    def values(self, packed: Packed, head: torch.nn.Module) -> torch.Tensor:
+        """What ``head`` says of the state before every response token of a micro-batch: (R,), with gradient where it is enabled."""
+        return self._read(packed, 1.0, head)
+
+    def _read(self, packed: Packed, temperature: float, head: torch.nn.Module | None) -> torch.Tensor:
         with _floats_are_constants() if self.device.type == "cuda" else nullcontext():
-            out: torch.Tensor = self.reader(packed, temperature)
+            out: torch.Tensor = self.reader(packed, temperature, head)
         return out
 
-    @torch.no_grad()
+    @contextmanager
+    def using(self, adapter: str) -> Iterator[None]:
+        """Within: the model is the base with ``adapter``, which alone is trained; afterwards it is the one that was there before.
+
+        A backward pass has to be inside too: peft lets go of an adapter's gradients the moment another becomes active.
+        """
+        before = self.model.active_adapter
+        self.model.set_adapter(adapter)
+        try:
+            yield
+        finally:
+            self.model.set_adapter(before)
+
     def score(self, rows: Sequence[Row], temperature: float, *, should_stop: Callable[[], bool] = lambda: False) -> list[torch.Tensor]:
         """Log-probabilities of each row's response, without gradient: one (length,) float32 tensor a row.
 
         Raises Stopped; on all ranks alike where the model lies in pieces.
         """
+        return self.each(rows, lambda packed: self.logp(packed, temperature), should_stop)
+
+    @torch.no_grad()
+    def each(
+        self, rows: Sequence[Row], read: Callable[[Packed], torch.Tensor], should_stop: Callable[[], bool] = lambda: False
+    ) -> list[torch.Tensor]:
+        """What ``read`` gives for a micro-batch, (R,), of all of them and cut by rows: one (length,) tensor a row. Raises Stopped."""
         out: list[torch.Tensor] = [torch.empty(0)] * len(rows)
         stance = "default" if sum(map(len, rows)) > COMPILING_PAYS else "force_eager"
-        with torch.compiler.set_stance(stance), self._afresh():
+        with torch.compiler.set_stance(stance), self.afresh():
             for packed in self.packed(rows, range(len(rows)), should_stop):
-                logp = self.logp(packed, temperature)
-                for row, part in zip(packed.rows, logp.split(packed.lengths) if packed.rows else (), strict=True):
+                found = read(packed)
+                for row, part in zip(packed.rows, found.split(packed.lengths) if packed.rows else (), strict=True):
                     out[row] = part
         return out
 
@@ -130,13 +192,24 @@ class Base:
         return replace(pack([Row((0,), (0,))], [0], self.device), rows=(), lengths=())
 
     @contextmanager
-    def _afresh(self) -> Iterator[None]:
+    def afresh(self) -> Iterator[None]:
         """Leave no gathered weights behind: the next pass has to see what the optimizer or a checkpoint wrote."""
         try:
             yield
         finally:
             if self.layout.kind == "fsdp":
                 drop_gathered(self.reader)
+
+
+def _train_all(body: Any, layout: Layout) -> None:
+    """Let every weight have a gradient, but those of an output head that nothing reads."""
+    if layout.kind == "tp":
+        found = "transformers splits a frozen model: gradients of what stays whole would be partial"
+        raise ConfigError(f"train all weights under tp={layout.tp}", found, "use fsdp, or an adapter: Critic(lora=wb.LoRA())")
+    body.requires_grad_(True)
+    head = body.get_output_embeddings().weight
+    if head is not body.get_input_embeddings().weight:
+        head.requires_grad_(False)
 
 
 def _floats_are_constants() -> AbstractContextManager[None]:
@@ -152,14 +225,14 @@ def _floats_are_constants() -> AbstractContextManager[None]:
 
 
 class _Reader(torch.nn.Module):
-    """Body and head in one forward pass, so that fsdp has gathered the head's weight when it is read."""
+    """Body and output head in one forward pass, so that fsdp has gathered the head's weight when it is read."""
 
     def __init__(self, body: Any) -> None:
         super().__init__()
         self.body = body
 
-    def forward(self, packed: Packed, temperature: float) -> torch.Tensor:
-        """Log-probability of every response token: (R,)."""
+    def forward(self, packed: Packed, temperature: float, head: torch.nn.Module | None) -> torch.Tensor:
+        """Log-probability of every response token, or what another ``head`` makes of the state before it: (R,)."""
         hidden = self.body.base_model(
             input_ids=packed.ids,
             position_ids=packed.positions,
@@ -167,4 +240,7 @@ class _Reader(torch.nn.Module):
             row_starts=packed.starts,
             row_longest=packed.longest,
         ).last_hidden_state[0]
+        if head is not None:
+            seen: torch.Tensor = head(hidden[packed.source])
+            return seen
         return token_logp(hidden[packed.source], self.body.get_output_embeddings().weight, packed.target, temperature)

@@ -1,13 +1,16 @@
-"""What the actor learns from, and how its rows are shared out among ranks. Plain data, no ranks needed."""
+"""What actor and critic learn from, and how its rows are shared out among ranks. Plain data, no ranks needed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 
 from workbench.algos import Algorithm
 from workbench.models.packing import Row
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,17 @@ class Experience:
 
 
 @dataclass(frozen=True)
-class Share(Experience):
+class Worth:
+    """What the critic learns from: N rows, and one value per response token of each."""
+
+    rows: Sequence[Row]
+    values: Sequence[torch.Tensor]  # (length,) each: the critic's, before it learns
+    targets: Sequence[torch.Tensor]  # (length,) each: what they should have been
+    max_tokens: int
+
+
+@dataclass(frozen=True)
+class Cut:
     """One rank's rows, with all that it needs to know of the others' rows: the optimizer steps, and the weights of its own."""
 
     numbers: Sequence[int]  # of these rows in the whole batch
@@ -31,16 +44,39 @@ class Share(Experience):
     weights: Sequence[float]  # of each token of each row, from the lengths of all rows of its optimizer step
 
 
+@dataclass(frozen=True)
+class Share(Experience, Cut):
+    """One rank's rows for the actor."""
+
+
+@dataclass(frozen=True)
+class WorthShare(Worth, Cut):
+    """One rank's rows for the critic."""
+
+
 def shares(whole: Experience, algo: Algorithm, ranks: int) -> list[Share]:
     """The batch split over data-parallel ranks, one share each; the losses of all shares add up to the batch's.
 
-    Every optimizer step is split by itself. The longest row goes to the rank with the fewest tokens so far, the first of
-    them where several have as few; a row that the algorithm skips for having no advantage costs none. Rows stay in order.
+    A row that the algorithm skips for having no advantage costs none.
     """
-    parts = split(len(whole.rows), algo.minibatches)
-    weights = [weight for part in parts for weight in _weights(whole, algo, part)]
-    taken = [_balanced(part, [_cost(whole, algo, row) for row in part], ranks) for part in parts]
-    return [_share(whole, weights, [of_ranks[rank] for of_ranks in taken]) for rank in range(ranks)]
+    costs = [len(row) if learns(whole, algo, n) else 0 for n, row in enumerate(whole.rows)]
+    return [_share(whole, cut) for cut in cuts(whole.rows, costs, algo, whole.max_tokens, ranks)]
+
+
+def worth_shares(whole: Worth, algo: Algorithm, ranks: int) -> list[WorthShare]:
+    """The same for the critic: it learns from every row."""
+    return [_worth_share(whole, cut) for cut in cuts(whole.rows, [len(row) for row in whole.rows], algo, whole.max_tokens, ranks)]
+
+
+def cuts(rows: Sequence[Row], costs: Sequence[int], algo: Algorithm, max_tokens: int, ranks: int) -> list[Cut]:
+    """``rows`` over ranks. Every optimizer step is split by itself; the algorithm's epochs go over the same steps again.
+
+    The longest row goes to the rank with the fewest tokens so far, the first of them where several have as few. Rows stay in order.
+    """
+    parts = split(len(rows), algo.minibatches)
+    weights = [weight for part in parts for weight in _weights(rows, algo, part, max_tokens)]
+    taken = [_balanced(part, [costs[row] for row in part], ranks) for part in parts]
+    return [_cut(weights, [of_ranks[rank] for of_ranks in taken], algo.epochs) for rank in range(ranks)]
 
 
 def split(count: int, parts: int) -> list[range]:
@@ -54,14 +90,10 @@ def learns(data: Experience, algo: Algorithm, row: int) -> bool:
     return not algo.skips_zero_advantage or bool(data.advantages[row].any())
 
 
-def _weights(whole: Experience, algo: Algorithm, part: range) -> list[float]:
-    lengths = torch.tensor([len(whole.rows[row].response) for row in part])
-    weights: list[float] = algo.weights(lengths, whole.max_tokens).tolist()
+def _weights(rows: Sequence[Row], algo: Algorithm, part: range, max_tokens: int) -> list[float]:
+    lengths = torch.tensor([len(rows[row].response) for row in part])
+    weights: list[float] = algo.weights(lengths, max_tokens).tolist()
     return weights
-
-
-def _cost(whole: Experience, algo: Algorithm, row: int) -> int:
-    return len(whole.rows[row]) if learns(whole, algo, row) else 0
 
 
 def _balanced(rows: Sequence[int], costs: Sequence[int], ranks: int) -> list[list[int]]:
@@ -75,19 +107,39 @@ def _balanced(rows: Sequence[int], costs: Sequence[int], ranks: int) -> list[lis
     return [sorted(each) for each in taken]
 
 
-def _share(whole: Experience, weights: Sequence[float], parts: Sequence[Sequence[int]]) -> Share:
+def _cut(weights: Sequence[float], parts: Sequence[Sequence[int]], epochs: int) -> Cut:
     numbers = [row for part in parts for row in part]
-    cuts = [0]
+    ends = [0]
     for part in parts:
-        cuts.append(cuts[-1] + len(part))
+        ends.append(ends[-1] + len(part))
+    return Cut(numbers, [range(a, b) for a, b in pairwise(ends)] * epochs, [weights[n] for n in numbers])
+
+
+def _share(whole: Experience, cut: Cut) -> Share:
     return Share(
-        rows=[whole.rows[n] for n in numbers],
-        engine_logp=[whole.engine_logp[n] for n in numbers],
-        advantages=[whole.advantages[n] for n in numbers],
-        ref_logp=None if whole.ref_logp is None else [whole.ref_logp[n] for n in numbers],
+        numbers=cut.numbers,
+        parts=cut.parts,
+        weights=cut.weights,
+        rows=_of(cut, whole.rows),
+        engine_logp=_of(cut, whole.engine_logp),
+        advantages=_of(cut, whole.advantages),
+        ref_logp=None if whole.ref_logp is None else _of(cut, whole.ref_logp),
         temperature=whole.temperature,
         max_tokens=whole.max_tokens,
-        numbers=numbers,
-        parts=[range(a, b) for a, b in pairwise(cuts)],
-        weights=[weights[n] for n in numbers],
     )
+
+
+def _worth_share(whole: Worth, cut: Cut) -> WorthShare:
+    return WorthShare(
+        numbers=cut.numbers,
+        parts=cut.parts,
+        weights=cut.weights,
+        rows=_of(cut, whole.rows),
+        values=_of(cut, whole.values),
+        targets=_of(cut, whole.targets),
+        max_tokens=whole.max_tokens,
+    )
+
+
+def _of(cut: Cut, values: Sequence[T]) -> list[T]:
+    return [values[n] for n in cut.numbers]

@@ -21,6 +21,7 @@ class Learner:
     def __init__(self, base: Base, parameters: Mapping[str, torch.nn.Parameter], plan: Optimizer, compression: str | None = None) -> None:
         self.base, self.plan, self.named = base, plan, dict(parameters)
         self.masters = Masters(list(parameters.values()))
+        self.steps = 0  # so far; counted before each, so that a broken-off one counts too
         self.optimizer = base.accelerator.prepare(
             torch.optim.AdamW(self.masters.parameters, lr=plan.learning_rate, betas=plan.betas, weight_decay=plan.weight_decay)
         )
@@ -36,11 +37,13 @@ class Learner:
         self.optimizer.zero_grad()
 
     def sum_gradients(self) -> None:
-        """Add up the gradients of the ranks that saw different rows; fsdp has done so in each backward pass."""
+        """Add up the gradients of the ranks that saw different rows; fsdp has done so in each backward pass for what lies in pieces."""
         if self.carrier is not None:
             self.carrier.sum_gradients(self.masters.parameters)
-        elif self.base.layout.kind != "fsdp":
-            self.base.ranks.sum_gradients(self.masters.parameters)
+            return
+        done = self.base.layout.kind == "fsdp"
+        pairs = zip(self.named.values(), self.masters.parameters, strict=True)
+        self.base.ranks.sum_gradients([master for parameter, master in pairs if not (done and is_shard(parameter))])
 
     def clip(self, doing: str) -> float:
         """Clip the gradient; its norm before, over all ranks. Raises DivergedError, on all ranks alike, where it is not finite."""
@@ -53,6 +56,7 @@ class Learner:
 
     def step(self) -> None:
         """Apply the gradients."""
+        self.steps += 1
         self.optimizer.step()
         self.masters.write_back()
 

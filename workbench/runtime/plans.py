@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from workbench.models.critic import CriticPlan
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.records import EngineReady
@@ -31,6 +32,7 @@ class WorkerPlan:
     seed: int
     reward: Callable[..., Any] | None = None  # for workers of the reward role
     compression: str | None = None  # of gradients
+    critic: CriticPlan | None = None
     kept: int = 0  # versions of the adapter that the trainer keeps, for batches that are not of the newest
 
     def on(self, pool: Pool) -> "WorkerPlan":
@@ -74,6 +76,14 @@ class Signal:
     advantages: Sequence[torch.Tensor]  # (length,) each
     ref_logp: Sequence[torch.Tensor] | None = None  # (length,) each, where the algorithm needs the reference
     version: int | None = None  # None: the one that the engine has now
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a batch teaches the critic, row by row: one value per response token, on the CPU."""
+
+    values: Sequence[torch.Tensor]  # (length,) each: the critic's own
+    targets: Sequence[torch.Tensor]  # (length,) each: what they should have been
 
 
 @dataclass(frozen=True)

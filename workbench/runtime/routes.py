@@ -60,6 +60,8 @@ def _with(pools: Sequence[Pool], inline: bool) -> Iterator[Route]:
         ("rollout", Role.ROLLOUT, "prompts", "completions"),
         ("reward", Role.REWARD, "completions", "rewards"),
         ("reference", Role.REFERENCE, "rows", "log-probabilities"),
+        ("values", Role.CRITIC, "rows", "values"),
+        ("update_critic", Role.CRITIC, "rows, values and targets", "statistics"),
         ("update_actor", Role.ACTOR, "rows and advantages", "statistics"),
     ):
         if role not in home:

@@ -8,6 +8,7 @@ ROLE_OF = {
     "update": Role.ACTOR,
     "reference": Role.REFERENCE,
     "score": Role.REWARD,
+    **dict.fromkeys(("values", "update_critic"), Role.CRITIC),
     **dict.fromkeys(("rollout", "warm_up", "score_afresh", "sync", "receive"), Role.ROLLOUT),
 }
 

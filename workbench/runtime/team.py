@@ -15,7 +15,8 @@ from workbench.algos import Algorithm
 from workbench.batch import Batch, Completion
 from workbench.errors import StateError, SyncError
 from workbench.models.actor import Update
-from workbench.models.experience import Experience, Share, shares
+from workbench.models.critic import ValueUpdate
+from workbench.models.experience import Experience, Share, Worth, shares, worth_shares
 from workbench.models.packing import Row
 from workbench.ragged import Ragged
 from workbench.records import EngineReady, Sync
@@ -23,11 +24,13 @@ from workbench.reshard.canary import Canary
 from workbench.roles import Role
 from workbench.rollout.config import Sampling
 from workbench.runtime.calls import Answer, Call, Held, Runtime
-from workbench.runtime.plans import CanaryDied, Draw, Opened, Report, Signal, Stop, WorkerPlan
+from workbench.runtime.plans import CanaryDied, Draw, Estimate, Opened, Report, Signal, Stop, WorkerPlan
 from workbench.runtime.pools import Fan, Pool
 from workbench.runtime.routes import Routes, routes
 from workbench.runtime.seat import Seat
 from workbench.runtime.second_look import SecondLook
+
+OF_CRITIC = "critic/"  # before the critic's names in a checkpoint
 
 
 def never() -> bool:
@@ -128,6 +131,20 @@ class Team:
             raise Canary.for_dtype(self.plan.dtype).failed(died.max_diff, died.mean_diff, cause) from None
         return update
 
+    def values(self, batch: Batch, stop: Stop) -> list[torch.Tensor]:
+        """The critic's value of the state before every response token: (length,) each, on the CPU."""
+        rows = rows_of(batch)
+        asked = [(rows[part.start : part.stop],) for part in self._fan(Role.CRITIC).slices(len(rows))]
+        return [values for part in self._spread(Role.CRITIC, "values", asked, stop) for values in part]
+
+    def update_critic(self, batch: Batch, learnt: Estimate, algo: Algorithm, rate: float, sampling: Sampling, stop: Stop) -> ValueUpdate:
+        """Let the critic learn from ``batch``."""
+        whole = Worth(rows_of(batch), learnt.values, learnt.targets, sampling.max_tokens)
+        parts = worth_shares(whole, algo, self._fan(Role.CRITIC).copies)
+        asked = [(replace(part, values=Ragged.of(part.values), targets=Ragged.of(part.targets)), algo, rate) for part in parts]
+        update: ValueUpdate = self._spread(Role.CRITIC, "update_critic", asked, stop)[0]
+        return update
+
     def sync(self, step: int, stop: Stop = never) -> Sync:
         """The adapter from the trainer's memory into every engine's, and the exact proof that it arrived."""
         updates, version = self.updates, self.version + 1
@@ -160,26 +177,39 @@ class Team:
         """Whether every engine holds the adapter as it is in the trainer, proved."""
         return self.updates == self._synced
 
+    @property
+    def has_critic(self) -> bool:
+        """Whether there is one."""
+        return Role.CRITIC in self.home
+
     def load_state(self, tensors: dict[str, torch.Tensor], updates: int, version: int) -> None:
         """Go on from a checkpoint; the ``sync`` that follows gives the engine the adapter as ``version``, as it was called then."""
-        self._ask(Role.ACTOR, "load_state", tensors, updates)
+        mine = {name: tensor for name, tensor in tensors.items() if not name.startswith(OF_CRITIC)}
+        self._ask(Role.ACTOR, "load_state", mine, updates)
+        if self.has_critic:
+            theirs = {name.removeprefix(OF_CRITIC): tensor for name, tensor in tensors.items() if name.startswith(OF_CRITIC)}
+            self._ask(Role.CRITIC, "load_critic_state", theirs)
         self._updates, self.version, self._synced = updates, version - 1, -1
 
     def state(self) -> dict[str, torch.Tensor]:
-        """What ``load_state`` goes on from: copies on the CPU."""
+        """What ``load_state`` goes on from: copies on the CPU; the critic's under names of their own."""
         state: dict[str, torch.Tensor] = self._ask(Role.ACTOR, "state")[0].value
-        return state
+        critic = self._ask(Role.CRITIC, "critic_state")[0].value if self.has_critic else {}
+        return {**state, **{f"{OF_CRITIC}{name}": tensor for name, tensor in critic.items()}}
 
     @property
     def is_finite(self) -> bool:
-        """Whether the adapter is worth saving: no weight is NaN or infinite."""
-        return all(answer.value for answer in self._ask(Role.ACTOR, "is_finite"))
+        """Whether what was trained is worth saving: no weight is NaN or infinite."""
+        answers = self._ask(Role.ACTOR, "is_finite") + (self._ask(Role.CRITIC, "critic_is_finite") if self.has_critic else [])
+        return all(answer.value for answer in answers)
 
     def save_adapter(self, path: Path) -> None:
-        """Write the adapter in peft's format. Raises OSError, also on a full disk."""
-        path.mkdir(parents=True, exist_ok=True)
-        for name, content in self._ask(Role.ACTOR, "adapter_files")[0].value.items():
-            (path / name).write_bytes(content)
+        """Write the actor's adapter in peft's format. Raises OSError, also on a full disk."""
+        _write(path, self._ask(Role.ACTOR, "adapter_files")[0].value)
+
+    def save_critic(self, path: Path) -> None:
+        """Write the critic: its adapter in peft's format, or its model, and its head. Raises OSError."""
+        _write(path, self._ask(Role.CRITIC, "critic_files")[0].value)
 
     def peak_memory_gib(self) -> dict[str, float]:
         """Device -> the most that was held so far; of several processes on one device their sum."""
@@ -235,6 +265,12 @@ class Team:
             raise StateError(f"ask the {role} for {method}", "no worker has that role", "see the map: run.routes")
         pool = self.home[role]
         return self.runtime.run([Call(pool, rank, method, args, carry, hold) for rank in range(pool.size)], stop)
+
+
+def _write(path: Path, files: dict[str, bytes]) -> None:
+    path.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (path / name).write_bytes(content)
 
 
 def _packed(share: Share) -> Share:

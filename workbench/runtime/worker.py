@@ -11,20 +11,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from workbench.algos import Algorithm, LossSummary
 from workbench.batch import Completion
 from workbench.errors import DivergedError, MemoryShortError
-from workbench.models.actor import Actor, ActorPlan, Update
-from workbench.models.base import Base, BasePlan
-from workbench.models.experience import Share
+from workbench.models.actor import Update
+from workbench.models.critic import ValueUpdate
+from workbench.models.experience import Share, WorthShare
 from workbench.models.packing import Row
-from workbench.models.ranks import Ranks
 from workbench.models.tokenizer import Tokenizer
 from workbench.ragged import Ragged
 from workbench.records import EngineReady
@@ -38,22 +35,18 @@ from workbench.runtime.kept import Kept
 from workbench.runtime.plans import Arrival, CanaryDied, Draw, Opened, Post, Report, Stop, WorkerPlan
 from workbench.runtime.seat import seats, uuid_here
 from workbench.runtime.shortage import is_shortage, shortage
-
-T = TypeVar("T")
+from workbench.runtime.trainers import Trainers, there
 
 DATED = 16  # rows of a rank that the canary looks at where the policy that sampled them is not the one in training
 
 
-class Worker:
+class Worker(Trainers):
     """One process of a pool. ``open`` before use, ``close`` to give the memory back."""
 
     def __init__(self, plan: WorkerPlan, post: Post) -> None:
-        self.plan, self.post = plan, post
+        super().__init__(plan, post)
         self.stop: Stop = lambda: False  # set by whoever runs the worker
         self.canary = Canary.for_dtype(plan.dtype)
-        self.ranks = Ranks.alone()
-        self.actor: Actor | None = None
-        self.base: Base | None = None  # of a reference that has no actor beside it
         self.engine: Engine | None = None
         self.scorer: Scorer | None = None
         self._checksum = ""  # of the adapter that was proved last
@@ -62,12 +55,9 @@ class Worker:
     def open(self, report: Report) -> Opened:
         """Load the base and start the engine. ``sync`` and ``warm_up`` come next."""
         roles, ready = self.post.pool.roles, None
-        if self._trains and self.post.pool.size > 1:
-            role = Role.ACTOR if Role.ACTOR in roles else Role.REFERENCE
-            self.ranks = Ranks.of_world(role=role, tp=self.post.pool.fan(role).width, timeouts=self.plan.timeouts)
-        if self._trains:
+        if self.has_models:
             report("model", 0, 1, f"loading {self.plan.model.name}")
-            self._load()
+            self.load()
             report("model", 1, 1, "")
         if Role.ROLLOUT in roles:
             report("engine", 0, 1, "starting vLLM")
@@ -92,7 +82,8 @@ class Worker:
 
     def close(self) -> None:
         """End the engine, drop the model."""
-        engine, self.engine, self.actor, self.base = self.engine, None, None, None
+        engine, self.engine = self.engine, None
+        self.drop()
         if self.scorer is not None:
             self.scorer.close()
         if engine is not None:
@@ -121,8 +112,16 @@ class Worker:
         if self.actor is not None:
             scored = self.actor.score(rows, temperature, adapter=False, should_stop=self.stop)
         else:
-            scored = self._base.score(rows, temperature, should_stop=self.stop)
+            scored = there(self.base).score(rows, temperature, should_stop=self.stop)
         return Ragged.of(scored).cpu()
+
+    def values(self, rows: Sequence[Row]) -> Ragged:
+        """The critic's value of the state before every response token: one (length,) tensor a row, on the CPU."""
+        return Ragged.of(there(self.critic).values(rows, should_stop=self.stop)).cpu()
+
+    def update_critic(self, data: WorthShare, algo: Algorithm, rate: float) -> ValueUpdate:
+        """Learn values from this rank's share."""
+        return there(self.critic).update(data, algo, rate, should_stop=self.stop)
 
     def update(self, data: Share, algo: Algorithm, rate: float, version: int | None = None) -> Update:
         """Learn from this rank's share; the canary sees engine and trainer side by side before anything is applied.
@@ -180,30 +179,7 @@ class Worker:
         size = sum(t.numel() * t.element_size() for t in tensors.values())
         return Arrival(size, pushed - began, time.monotonic() - pushed, meant or self._checksum)
 
-    # ------------------------------------------------------------ state
-
-    def load_state(self, tensors: dict[str, torch.Tensor], updates: int) -> None:
-        """Go on from a checkpoint; a sync has to follow."""
-        self._actor.load_trainer_state(tensors, updates)
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """What ``load_state`` goes on from: copies on the CPU, from rank 0."""
-        state = self._actor.trainer_state()
-        return {} if self.post.rank else state
-
-    def updates(self) -> int:
-        """Optimizer steps made so far."""
-        return self._actor.updates
-
-    def is_finite(self) -> bool:
-        """Whether the adapter is worth saving: no weight is NaN or infinite."""
-        return self._actor.is_finite()
-
-    def adapter_files(self) -> dict[str, bytes]:
-        """The adapter in peft's format, file by file, from rank 0: the run's folder is the driver's, maybe on another machine."""
-        with TemporaryDirectory() as folder:
-            self._actor.save(Path(folder))
-            return {} if self.post.rank else {file.name: file.read_bytes() for file in Path(folder).iterdir() if file.is_file()}
+    # ------------------------------------------------------------ what there is to know
 
     def reward_state(self) -> Any:
         """What the reward's ``state_dict()`` gives; None of a reward without memory."""
@@ -232,19 +208,6 @@ class Worker:
 
     # ------------------------------------------------------------ inside
 
-    @property
-    def _trains(self) -> bool:
-        return Role.ACTOR in self.post.pool.roles or Role.REFERENCE in self.post.pool.roles
-
-    def _load(self) -> None:
-        plan, pool = self.plan, self.post.pool
-        if Role.ACTOR in pool.roles:
-            actor = ActorPlan(plan.model, plan.lora, plan.optimizer, plan.device, plan.dtype, plan.seed, pool.layout, pool.sharding)
-            self.actor = Actor(replace(actor, compression=plan.compression), self.ranks)
-        else:
-            budget = plan.optimizer.token_budget
-            self.base = Base(BasePlan(plan.model, plan.device, plan.dtype, pool.layout, pool.sharding, budget), self.ranks)
-
     def _start_engine(self) -> EngineReady:
         plan, began = self.plan, time.monotonic()
         raw, tp = Tokenizer(plan.model).raw, self.post.pool.engine_tp
@@ -268,33 +231,14 @@ class Worker:
         return largest, mean
 
     @property
-    def _trained(self) -> list[torch.Tensor]:
-        return list(self._actor.learner.named.values())
-
-    @property
-    def _actor(self) -> Actor:
-        return _there(self.actor)
-
-    @property
-    def _base(self) -> Base:
-        return _there(self.base)
-
-    @property
     def _engine(self) -> Engine:
-        return _there(self.engine)
+        return there(self.engine)
 
     @property
     def _scorer(self) -> Scorer:
-        return _there(self.scorer)
+        return there(self.scorer)
 
     def _seed(self, *key: object) -> int:
         """A seed of 63 bits from the run's and ``key``: the same for the same place in the run, whatever came before."""
         digest = blake2b(repr((self.plan.seed, *key)).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> 1
-
-
-def _there(part: T | None) -> T:
-    """A part of the worker that its roles need."""
-    if part is None:
-        raise RuntimeError("the worker is not open")
-    return part

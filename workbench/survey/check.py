@@ -51,7 +51,7 @@ class Outcome:
 
     def _unsaid(self) -> Iterator[str]:
         """What this version can't do yet, or does otherwise."""
-        reason = limit(self.question.devices, self.question.algo) or ("" if self.question.lora else "it trains LoRA adapters")
+        reason = limit(self.question.devices) or ("" if self.question.lora else "it trains LoRA adapters")
         if self.report.ok and reason:
             yield f"this version can't run it yet: {reason}"
         elif self.report.ok and (mode := self.question.resolved[Role.ROLLOUT].mode) in ("zero_copy", "merged"):
