@@ -36,7 +36,7 @@ def critic_explains_nothing(window: Window, limits: Limits) -> Sign | None:
     if window.last.explained_variance is None or len(numbers(steps, "explained_variance")) < limits.variance_steps:
         return None
     share = middle(steps, "explained_variance")
-    if share >= 0:
+    if share >= 0 or middle(steps[-limits.variance_last :], "explained_variance") >= 0:
         return None
     found = (
         f"explained variance {share:.2f} in the median of {len(steps)} steps: values worse than none, which add noise to every advantage"

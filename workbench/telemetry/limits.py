@@ -12,19 +12,20 @@ class Limits:
     calm: int = 5  # steps without a sign until a finding is over: one good step in a bad run is no end
     turned: float = 0.2  # a temperature or max_tokens moved by more: what was sampled before is no measure any more
 
-    kl_steps: int = 3  # median of so many: the estimate of one step spikes to ten times its neighbours (seen in healthy runs of the demo)
+    kl_steps: int = 5  # median of so many: one step's estimate may be ten times its neighbours' (seen in healthy runs, with k3)
     kl_level: float = 1.0  # tokens are on average e times likelier than under the base; the demo, without a penalty, learns at 0.2 to 0.6
     kl_before: int = 20  # steps to compare with; KL rises from 0 to its level at any run's beginning, by factors
-    kl_factor: float = 3.0  # times the median of those; a steady rise makes less than 2
-    kl_rise: float = 0.1  # and by so much at least: three times nearly nothing is nothing
+    kl_factor: float = 4.0  # times the median of those; a steady rise from 0 makes 2.2
+    kl_rise: float = 0.1  # and by so much at least: four times nearly nothing is nothing
     kl_noise: float = 5.0  # and by so many of their deviations: of a few short completions the estimate is mostly noise
     kl_weight: float = 0.04  # suggested where there is no penalty yet: GRPO's (arXiv 2402.03300, section 4.1.1)
 
-    value_steps: int = 3  # median of so many, for the same reason
+    value_steps: int = 3  # median of so many: the loss of one odd batch says nothing
     value_least: int = 15  # steps to compare with: the loss of a new critic falls by orders of magnitude first
     value_factor: float = 10.0  # times its own median: an order of magnitude is no hard batch
     value_share: float = 0.5  # of the rewards' variance: (r - mean)² / 2 is the loss of a critic that knows only the mean; below it is fine
-    variance_steps: int = 30  # with a median explained variance below 0: a new critic has that for some 10 to 20
+    variance_steps: int = 40  # with a median explained variance below 0: a new critic has that for a while
+    variance_last: int = 10  # and of these last too: else it is getting better
 
     entropy_steps: int = 5
     entropy_share: float = 0.2  # of the run's beginning; most of the entropy is spent early in any run (arXiv 2505.22617)

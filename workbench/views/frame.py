@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.records import Step, mean, percentile
+from workbench.records import Seen, Step, mean, percentile
 from workbench.views.history import LIVE, History
 from workbench.views.text import NOTHING, duration, number, shorten, size, visible
 
@@ -53,6 +53,7 @@ class Frame:
     error: str
     samples_step: int
     samples: tuple[Sample, ...]
+    findings: tuple[Seen, ...]  # that are not over
 
 
 def frame(history: History) -> Frame:
@@ -74,6 +75,7 @@ def frame(history: History) -> Frame:
         error=history.failed_in,
         samples_step=history.samples.step if history.samples else 0,
         samples=_samples(history),
+        findings=tuple(history.open.values()),
     )
 
 
@@ -134,11 +136,11 @@ def _fraction(history: History) -> float | None:
 def facts(history: History) -> tuple[Fact, ...]:
     """The four numbers that matter: what was gained, how fast, and whether the engine samples from the weights just trained.
 
-    Behind them what is so only in some runs: several rounds of sampling a step, and data that come too slowly.
+    Behind them what is so only in some runs: findings, several rounds of sampling a step, and data that come too slowly.
     """
     always = (_held_out_fact(history), _speed_fact(history), _difference_fact(history), _weights_fact(history))
     steps = list(history.recent)
-    return (*always, *_rounds_fact(steps), *_data_fact(steps))
+    return (*always, *_findings_fact(list(history.open.values())), *_rounds_fact(steps), *_data_fact(steps))
 
 
 def _held_out_fact(history: History) -> Fact:
@@ -175,6 +177,11 @@ def _weights_fact(history: History) -> Fact:
     if sync is None:
         return Fact("Weights in the engine", NOTHING, "no sync yet")
     return Fact("Weights in the engine", f"version {sync.version}", f"{sync.checksum[:10]}, {size(sync.bytes)} in {duration(sync.seconds)}")
+
+
+def _findings_fact(findings: list[Seen]) -> tuple[Fact, ...]:
+    titles = ", ".join(f"{seen.title} ({seen.code})" for seen in findings)
+    return (Fact("Findings", str(len(findings)), f"{titles}: run.summary() says what to do"),) if findings else ()
 
 
 def _rounds_fact(steps: list[Step]) -> tuple[Fact, ...]:
