@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from workbench.events import Event, standing
-from workbench.records import HeldOut, Knob, Notice, Phase, Progress, Restored, RunStarted, Samples, State, Step, Sync
+from workbench.records import HeldOut, Knob, Notice, Phase, Progress, Restored, RunStarted, Samples, Seen, State, Step, Sync
 from workbench.views.marks import Turn, add
 
 LIVE = ("starting", "running")
@@ -114,6 +114,7 @@ class History:
         self.turns: list[Turn] = []  # of knobs
         self.restores: list[Restored] = []
         self.phases: list[tuple[str, float]] = []  # that have ended in the step now under way
+        self.open: dict[str, Seen] = {}  # findings that are not over: code -> as it began
         self.notice = ""
         self.drawn = 0  # counts the events that change the curves
         self._waits: dict[str, tuple[Progress, float]] = {}
@@ -153,6 +154,10 @@ class History:
             case Knob() as record:
                 self.drawn += 1
                 self.turns = add(self.turns, record, TURNS)
+            case Seen(code=code, ended=True):
+                self.open.pop(code, None)
+            case Seen() as record:
+                self.open[record.code] = record
             case Notice() as record:
                 self.notice = record.text
             case Restored() as record:

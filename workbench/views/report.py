@@ -8,12 +8,13 @@ from html import escape
 
 from workbench.events import Event
 from workbench.palette import PAPER, tint
+from workbench.records import Seen
 from workbench.views.chart import Chart, chart
 from workbench.views.figure import png
 from workbench.views.frame import Fact, Frame, Sample, frame
 from workbench.views.history import History
 from workbench.views.marks import Mark, when
-from workbench.views.text import columns, number, shorten, spark
+from workbench.views.text import columns, number, shorten, spark, visible
 
 # Only inline styles: JupyterLab takes <style> out of an untrusted notebook. Colours are translucent or inherited, so that
 # the page reads well in a light and in a dark theme.
@@ -35,8 +36,8 @@ class Report:
 
     @property
     def html(self) -> str:
-        """State, numbers, curves and samples."""
-        parts = (_head(self.frame), figure(self.png), _changes(self.chart), _samples(self.frame), _error(self.frame))
+        """State, numbers, findings, curves and samples."""
+        parts = (_head(self.frame), _findings(self.frame), figure(self.png), _changes(self.chart), _samples(self.frame), _error(self.frame))
         return f'<div style="max-width:960px">{"".join(parts)}</div>'
 
     @property
@@ -45,6 +46,7 @@ class Report:
         lines = [" · ".join(part for part in (self.frame.title, self.frame.subtitle, self.frame.state, self.frame.count) if part)]
         lines += [part for part in (self.frame.clock, self.frame.status) if part]
         lines += columns([(fact.label, fact.value, fact.note) for fact in self.frame.facts], "<<<")
+        lines += [line for seen in self.frame.findings for line in ("", *in_words(seen))]
         lines += _courses(self.chart)
         lines += [f"  {line}" for line in changes(self.chart.marks)] + [""] * bool(self.chart.marks)
         lines += [f"  {sample.prompt} {sample.completion}  ({sample.reward})" for sample in map(_shorter, self.frame.samples)]
@@ -95,6 +97,17 @@ def changes(marks: Sequence[Mark]) -> list[str]:
     before = len(marks) - CHANGES
     lines = [f"{when(mark)}: {mark.text}" for mark in marks[-CHANGES:]]
     return [f"{before} earlier changes", *lines] if before > 0 else lines
+
+
+def in_words(seen: Seen) -> tuple[str, str]:
+    """A finding in two lines: what was seen since when, and what to do."""
+    return visible(f"{seen.code} {seen.severity}, since step {seen.since}: {seen.title}: {seen.found}"), f"  fix: {visible(seen.fix)}"
+
+
+def _findings(frame: Frame) -> str:
+    style = f"background:{tint('bad', 0.3)};border-radius:6px;padding:6px 12px;font-size:12px;margin:4px 0"
+    said = ("<br>".join(map(escape, in_words(seen))) for seen in frame.findings)
+    return "".join(f'<div style="{style}">{words}</div>' for words in said)
 
 
 def _changes(chart: Chart) -> str:

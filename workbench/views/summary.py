@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from html import escape
 
 from workbench.events import Event, standing
-from workbench.metrics import Metrics, metrics
-from workbench.records import HeldOut, Step, Sync, mean
+from workbench.metrics import Metrics, findings, metrics
+from workbench.records import HeldOut, Seen, Step, Sync, mean
 from workbench.views.frame import STARVED
 from workbench.views.marks import Mark, when
 from workbench.views.report import CHANGES, Report, figure, report
 from workbench.views.tables import Table, as_html, as_text
-from workbench.views.text import duration, number, size
+from workbench.views.text import duration, number, size, visible
 
 CUT = 0.5  # of all completions: worth a word
 
@@ -67,6 +67,7 @@ def summary(events: Iterable[Event]) -> Summary:
     syncs = [event.record for event in events if event.kind == "sync"]
     numbers, told = metrics(events), report(events)
     tables = (
+        _findings(findings(events)),
         _reward([point for _, point in sorted(held_out.items()) if isinstance(point, HeldOut)], numbers),
         _learning([step for step in steps.values() if isinstance(step, Step)]),
         _phases([step for step in steps.values() if isinstance(step, Step)], numbers),
@@ -75,6 +76,18 @@ def summary(events: Iterable[Event]) -> Summary:
         _changes(told.chart.marks),
     )
     return Summary(numbers, told, tuple(table for table in tables if table.rows))
+
+
+def _findings(seen: Sequence[Seen]) -> Table:
+    """Open ones with what was seen and what to do; of those that are over that they were."""
+    rows: list[tuple[str, str, str]] = []
+    for one in sorted(seen, key=lambda one: one.ended):
+        if one.ended:
+            rows.append((one.code, f"steps {one.since}–{one.step}", f"{one.title}: over"))
+        else:
+            rows.append((f"{one.code} {one.severity}", f"since step {one.since}", visible(f"{one.title}: {one.found}")))
+            rows.append(("", "fix", visible(one.fix)))
+    return Table("Findings", ("", "", ""), tuple(rows), "<<<")
 
 
 def _reward(points: Sequence[HeldOut], numbers: Metrics) -> Table:
