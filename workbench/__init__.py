@@ -12,7 +12,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a C++ warning at every engine start on a CPU, straight to stderr
 
 if TYPE_CHECKING:
-    from workbench import algos, tasks
+    from workbench import algos, rewards, tasks
     from workbench.algos import GRPO, PPO
     from workbench.errors import WorkbenchError
     from workbench.mapping import DeviceMap, template
@@ -43,7 +43,7 @@ _HOMES = {
     "compare": "workbench.past",
     "template": "workbench.mapping",
 }
-_ROOMS = ("algos", "tasks")
+_ROOMS = ("algos", "rewards", "tasks")
 __version__ = "0.1.0"
 
 __all__ = [
@@ -62,6 +62,7 @@ __all__ = [
     "WorkbenchError",
     "algos",
     "compare",
+    "rewards",
     "tasks",
     "template",
 ]

@@ -1,4 +1,4 @@
-"""The command line: ``workbench run``, ``runs``, ``topo``, ``check`` and ``doctor``. Everything heavy is imported inside the commands."""
+"""The command line: ``workbench run``, ``runs``, ``topo``, ``check``, ``doctor``, ``reward-server``. Heavy imports are inside the commands."""
 
 import errno
 import json
@@ -174,3 +174,28 @@ def doctor(as_json: bool, strict: bool) -> None:
     report = examine(lambda what: None if as_json else click.echo(f"checking {what} ...", err=True))
     _print(report.json() if as_json else str(report))
     sys.exit(report.exit_code(strict=strict))
+
+
+@main.command(name="reward-server", short_help="Serve a reward model over HTTP.")
+@click.argument("model")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen. Others than this machine's own need a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any that is free.")
+@click.option("--token", metavar="TOKEN", envvar="WORKBENCH_REWARD_TOKEN", help="What clients have to know.  [env: WORKBENCH_REWARD_TOKEN]")
+@click.option("--dtype", type=click.Choice(["bfloat16", "float32", "int8"]), default="bfloat16", show_default=True)
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="[default: cuda where there is a GPU]")
+@click.option("--max-batch", type=click.IntRange(1), default=64, show_default=True, help="Rows that are enough for a batch.")
+@click.option("--max-wait-ms", type=click.FloatRange(0), default=5.0, show_default=True, help="How long a batch waits for more rows.")
+@click.option("--shared-mem", metavar="NAME", help="Take token ids through shared memory of that name.")
+@click.option("--shared-mem-mib", type=click.IntRange(1), default=64, show_default=True, help="Its size.")
+def reward_server(**asked: Any) -> None:
+    """Serve MODEL until SIGTERM or Ctrl-C: a folder or hub name of a reward model, or module:function of any reward.
+
+    A run uses it with reward=wb.rewards.Service("http://127.0.0.1:8080"). docs/rewards.md has the protocol.
+
+    \b
+    Exit codes: 0 ended when told to, 2 unusable options or model.
+    """
+    from workbench.rewards.serve import Serving, serve
+
+    with _usage_errors():
+        serve(Serving(**asked), _print)  # the options are its fields

@@ -5,6 +5,7 @@ from workbench.rewards.combine import Clipped, Ensemble, Weighted
 from workbench.rewards.model import RewardModel
 from workbench.rewards.rows import Row
 from workbench.rewards.score import Scorer, score_all
+from workbench.rewards.service import Service
 from workbench.rewards.shape import LengthPenalty, Smoothed
 from workbench.rewards.tiny import tiny_reward_model
 from workbench.rewards.worker import REWARD_THREAD
@@ -18,6 +19,7 @@ __all__ = [
     "RewardModel",
     "Row",
     "Scorer",
+    "Service",
     "Smoothed",
     "Weighted",
     "check_reward",

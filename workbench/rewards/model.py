@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,14 @@ class RewardModel:
         self._cut = sum(len(a) < len(b) for a, b in zip(short, ids, strict=True)) / max(len(ids), 1)
         return scores
 
+    def check_ids(self, ids: Sequence[Sequence[int]]) -> None:
+        """Raise ConfigError where one is no token of this model: on a GPU that would end the process."""
+        vocabulary = self._ready().vocabulary
+        for row, tokens in enumerate(ids):
+            if not tokens or min(tokens) < 0 or max(tokens) >= vocabulary:
+                found = f"they are {min(tokens)} to {max(tokens)}" if tokens else "there are none"
+                raise ConfigError(f"token ids of row {row}", found, f"give one id or more, from 0 to {vocabulary - 1}")
+
     def numbers(self) -> dict[str, float]:
         """The share of rows that were longer than ``max_length``."""
         return {"cut_rows": self._cut}
@@ -124,7 +133,9 @@ class _Loaded:
         self.dialogue = Dialogue(name, max_length or getattr(text, "max_position_embeddings", None))
         self.pad, text.use_cache = _pad(self.dialogue, text.pad_token_id), False
         text.pad_token_id = self.pad
-        model = AutoModelForSequenceClassification.from_pretrained(name, config=config, dtype=_torch_dtype(dtype))
+        self.vocabulary = int(text.vocab_size)
+        with no_bars():
+            model = AutoModelForSequenceClassification.from_pretrained(name, config=config, dtype=_torch_dtype(dtype))
         if dtype == "int8":
             from workbench.rewards.int8 import to_int8
 
@@ -143,6 +154,20 @@ class _Loaded:
             logits = self.model(input_ids=tokens, attention_mask=mask).logits  # (rows, 1)
         scores: list[float] = logits[:, 0].float().tolist()
         return scores
+
+
+@contextmanager
+def no_bars() -> Iterator[None]:
+    """Without transformers' progress bars, which are noise in a run."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _is_path(model: str | Path) -> bool:

@@ -115,6 +115,9 @@ class Slots:
     def lent(self, rows: Sequence[Sequence[int]], timeout_s: float) -> Iterator[Lent]:
         """``rows`` in a slot that is ours until the end. They have to fit: see ``room``. Raises RewardServiceError."""
         with self._opened() as (file, block, slot_bytes):
+            if sum(map(len, rows)) * _ID_BYTES > slot_bytes:
+                found = f"{sum(map(len, rows))} ids for a slot of {slot_bytes // _ID_BYTES}"
+                raise RewardServiceError(f"shared memory {self.path.name!r}", found, "ask for the room anew: the server was started again")
             slot = self._take(file, slot_bytes, timeout_s)
             flat = array("i", [token for row in rows for token in row])
             os.pwrite(file, flat.tobytes(), _PAGE + slot * slot_bytes)

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from workbench.rewards.model import no_bars
+
 CHARACTERS = "".join(map(chr, range(32, 127))) + "\n"
 CHAT = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{{ eos_token }}{% endfor %}"
 
@@ -33,7 +35,7 @@ def tiny_reward_model(folder: Path, *, chat: bool = False, seed: int = 0, labels
         initializer_range=0.2,  # scores that differ: padding that changed one would show
         dtype="float32",
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), no_bars():
         torch.manual_seed(seed)
         LlamaForSequenceClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -1,0 +1,117 @@
+"""``workbench reward-server``: from its options to a process that serves until it is told to end."""
+
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import uvicorn
+
+from workbench.errors import ConfigError
+from workbench.rewards.asking import TOKEN_VARIABLE, is_loopback
+from workbench.rewards.batching import Batcher
+from workbench.rewards.served import default_device, served
+from workbench.rewards.server import Metrics, Service, application
+from workbench.rewards.shared import Block
+
+GRACE_SECONDS = 10  # for requests that are under way when it is told to end
+
+
+@dataclass(frozen=True)
+class Serving:
+    """The options. Raises ConfigError on what can't be served so. ``port`` 0: any free one; ``device`` None: a GPU where there is one."""
+
+    model: str
+    host: str = "127.0.0.1"
+    port: int = 8080
+    token: str | None = field(default=None, repr=False)
+    dtype: str = "bfloat16"
+    device: str | None = None
+    max_batch: int = 64
+    max_wait_ms: float = 5.0
+    shared_mem: str | None = None
+    shared_mem_mib: int = 64
+
+    def __post_init__(self) -> None:
+        if self.token is not None and (not self.token or not self.token.isascii() or not self.token.isprintable()):
+            raise ConfigError("--token", "it is empty, or has characters that no header can carry", "give letters and digits")
+        if self.token is None and not is_loopback(self.host):
+            found = "everyone who reaches this machine could use it, for there is no token"
+            raise ConfigError(f"--host {self.host}", found, f"add --token TOKEN (or set {TOKEN_VARIABLE}), or leave --host out")
+        for name, value in (("max-batch", self.max_batch), ("shared-mem-mib", self.shared_mem_mib)):
+            if value < 1:
+                raise ConfigError(f"--{name} {value}", "that is nothing", "give 1 or more")
+        if self.max_wait_ms < 0:
+            raise ConfigError(f"--max-wait-ms {self.max_wait_ms:g}", "time does not run backwards", "give 0 or more")
+
+
+def serve(options: Serving, say: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C. ``say`` is told the address once it is ready. Raises ConfigError, and what loading raised."""
+    what = served(options.model, options.dtype, options.device or default_device())
+    if options.shared_mem is not None and what.tokenizer is None:
+        found = f"{options.model} is a function of texts, and the shared memory is for token ids"
+        raise ConfigError(f"--shared-mem {options.shared_mem}", found, "leave it out")
+    with _bound(options) as listening, _block(options) as block:
+        metrics = Metrics()
+        batcher = Batcher(what.score, max_batch=options.max_batch, max_wait_s=options.max_wait_ms / 1000, watch=metrics.batch)
+        app = application(Service(what, batcher, metrics, block, options.token))
+        server = _Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_SECONDS))
+        address = f"http://{options.host}:{listening.getsockname()[1]}"
+
+        def make_ready() -> None:
+            what.make_ready()
+            say(f"serving {what.name} at {address}")
+
+        batcher.start(make_ready, server.give_up)
+        server.run_until_told(listening)
+        batcher.close(timeout_s=1.0)
+    if server.failure is not None:
+        raise server.failure
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which after SIGTERM would end the process by that signal: before anything here is cleaned up."""
+
+    failure: BaseException | None = None
+
+    def give_up(self, error: BaseException) -> None:
+        """End, since the reward can't be made ready."""
+        self.failure, self.should_exit = error, True
+
+    def run_until_told(self, listening: socket.socket) -> None:
+        """Serve on ``listening`` until a signal."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.handle_exit)
+        self.run(sockets=[listening])
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: see above."""
+        yield
+
+
+@contextlib.contextmanager
+def _bound(options: Serving) -> Iterator[socket.socket]:
+    asked = f"--host {options.host} --port {options.port}"
+    try:
+        family = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((options.host, options.port))
+    except (OSError, OverflowError) as error:
+        raise ConfigError(asked, f"can't listen there: {error}", "choose another port (0: any that is free), or end who has it") from error
+    with listening:
+        yield listening
+
+
+@contextlib.contextmanager
+def _block(options: Serving) -> Iterator[Block | None]:
+    if options.shared_mem is None:
+        yield None
+        return
+    block = Block(options.shared_mem, options.shared_mem_mib)
+    try:
+        yield block
+    finally:
+        block.close()

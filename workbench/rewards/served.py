@@ -1,0 +1,126 @@
+"""What a reward server serves: a reward model or any other reward, behind one interface."""
+
+import asyncio
+import importlib
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from workbench.errors import ConfigError, RewardError
+from workbench.rewards.check import Reward, check_reward, reward_name
+from workbench.rewards.model import RewardModel
+from workbench.rewards.rows import Row
+from workbench.rewards.score import Scorer
+
+
+class Served(Protocol):
+    """Scores items; an item is what ``of_rows`` or ``of_ids`` makes of a row."""
+
+    name: str
+    tokenizer: str | None
+
+    def make_ready(self) -> None:
+        """Load what has to be loaded."""
+
+    def of_rows(self, rows: Sequence[Row]) -> Sequence[Any]:
+        """Items of rows. Raises ConfigError where a row can't be scored."""
+        ...
+
+    def of_ids(self, ids: Sequence[list[int]]) -> Sequence[Any]:
+        """Items of token ids. Raises ConfigError where they can't be scored."""
+        ...
+
+    def score(self, items: Sequence[Any]) -> list[float]:
+        """One finite number per item. Raises RewardError."""
+        ...
+
+
+class ServedModel:
+    """A reward model; items are token ids."""
+
+    def __init__(self, model: RewardModel, device: str) -> None:
+        self.model, self.device = model, device
+        self.name = self.tokenizer = model.name
+
+    def make_ready(self) -> None:
+        """Load it, and score once: the first pass is slow."""
+        self.model.prepare(self.device)
+        self.score(self.of_rows([("warm", "up", None)]))
+
+    def of_rows(self, rows: Sequence[Row]) -> Sequence[list[int]]:
+        """Through its tokenizer."""
+        return [self.model.dialogue.ids(row) for row in rows]
+
+    def of_ids(self, ids: Sequence[list[int]]) -> Sequence[list[int]]:
+        """As they are, if it knows them."""
+        self.model.check_ids(ids)
+        return ids
+
+    def score(self, items: Sequence[list[int]]) -> list[float]:
+        """In its own batches."""
+        scores = asyncio.run(self.model.score_ids(items))
+        if not all(map(math.isfinite, scores)):
+            raise RewardError(
+                f"reward model {self.name!r}", "it gave a number that is not finite", "try --dtype float32; look at its weights"
+            )
+        return scores
+
+
+class ServedFunction:
+    """Any other reward; items are rows."""
+
+    tokenizer = None
+
+    def __init__(self, reward: Reward, name: str, device: str) -> None:
+        self.scorer, self.name = Scorer(reward, device=device), name
+
+    def make_ready(self) -> None:
+        """Whatever it has to make ready."""
+        self.scorer.prepare()
+
+    def of_rows(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """As they are."""
+        return rows
+
+    def of_ids(self, ids: Sequence[list[int]]) -> Sequence[Any]:
+        """Never."""
+        raise ConfigError(
+            "ids", f"{self.name} is a function of texts", 'send {"rows": [{"prompt": ..., "completion": ..., "answer": ...}]}'
+        )
+
+    def score(self, items: Sequence[Row]) -> list[float]:
+        """One after the other, or as it takes rows."""
+        return self.scorer.score(items)
+
+
+def served(model: str, dtype: str, device: str) -> ServedModel | ServedFunction:
+    """What ``model`` names: a folder or hub name of a reward model, or ``module:function``. Raises ConfigError where it is neither."""
+    if ":" not in model or Path(model).expanduser().exists():
+        return ServedModel(RewardModel(model, dtype=dtype), device)
+    reward = _imported(model)
+    if isinstance(reward, RewardModel):
+        return ServedModel(reward, device)
+    return ServedFunction(check_reward(reward), f"{model.partition(':')[0]}:{model.partition(':')[2] or reward_name(reward)}", device)
+
+
+def default_device() -> str:
+    """ "cuda" where there is a GPU."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _imported(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    fix = "write module:function, where `python -c 'import module'` works from this folder"
+    sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as python -m does
+    try:
+        found = importlib.import_module(module)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"reward {name!r}", f"{module!r} can't be imported: {error}", fix) from error
+    if not hasattr(found, attribute):
+        raise ConfigError(f"reward {name!r}", f"{module} has no {attribute!r}", fix)
+    return getattr(found, attribute)

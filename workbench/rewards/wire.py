@@ -1,0 +1,73 @@
+"""What goes between a reward service and its clients, as JSON."""
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+MAX_BODY_MIB = 64  # of one request
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class RowIn(_Strict):
+    """One completion to score: ``prompt`` is a text, or messages as data sets write them."""
+
+    prompt: str | list[dict[str, str]]
+    completion: str
+    answer: Any = None
+
+
+class SharedIn(_Strict):
+    """Where token ids lie in shared memory: see ``shared.Lent``."""
+
+    block: str
+    slot: int
+    lengths: list[int]
+
+
+class ScoreIn(_Strict):
+    """POST /score: one of three."""
+
+    rows: list[RowIn] | None = None
+    ids: list[list[int]] | None = Field(default=None, description="token ids of prompt and completion, one list a row")
+    shared: SharedIn | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "ScoreIn":
+        given = [name for name in ("rows", "ids", "shared") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give one of rows, ids and shared, here are {' and '.join(given) or 'none'}")
+        return self
+
+
+class ScoreOut(_Strict):
+    """Its answer: one reward per row, in order, and who gave them."""
+
+    rewards: list[float]
+    model: str
+
+
+class Health(_Strict):
+    """GET /health."""
+
+    model: str
+    ready: bool
+    version: str
+
+
+class About(_Strict):
+    """GET /model: what a client needs that sends token ids. ``tokenizer``: a folder or a name on the hub; None where it takes no ids."""
+
+    model: str
+    tokenizer: str | None
+    shared_mem_name: str | None
+
+
+def plain(error: ValidationError) -> str:
+    """The first thing that is wrong, in a sentence, and how many others there are."""
+    first, *others = error.errors(include_url=False)
+    where = ".".join(map(str, first["loc"]))
+    text = f"{where}: {first['msg']}" if where else str(first["msg"])
+    return f"{text} (and {len(others)} more)" if others else text
