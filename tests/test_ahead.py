@@ -16,11 +16,12 @@ from workbench.ahead import Ahead
 from workbench.errors import ConfigError, RewardError, Stopped
 from workbench.events import EventLog
 from workbench.judge import JudgeHere
-from workbench.loop import Crew, Sampled, learn, sample
+from workbench.loop import learn, sample
 from workbench.mapping import DeviceMap
 from workbench.plan import RunPlan
 from workbench.records import Phase
 from workbench.runtime.team import Team
+from workbench.stages import Crew, Sampled
 from workbench.supply import Supply
 from workbench.telling import StepBook
 
@@ -64,7 +65,7 @@ def crews(fresh: Team) -> Iterator[Callable[..., Crew]]:  # noqa: F811
     def make(reward: Any = likes_a, should_stop: Callable[[], bool] = lambda: False, **changes: Any) -> Crew:
         judges.append(JudgeHere(reward))
         sampling = wb.Sampling(**{"prompts": 4, "max_tokens": 8, **changes})
-        return Crew(fresh, judges[-1], wb.GRPO(group_size=4), sampling, should_stop)
+        return Crew(fresh, judges[-1], wb.GRPO(group_size=4), sampling, should_stop, lambda work: work())
 
     yield make
     for judge in judges:

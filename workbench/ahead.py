@@ -5,7 +5,8 @@ import time
 from dataclasses import replace
 
 from workbench.errors import Stopped
-from workbench.loop import Crew, Sampled, sample
+from workbench.loop import sample
+from workbench.stages import Crew, Sampled
 from workbench.telling import StepBook
 
 

@@ -1,5 +1,7 @@
 """Who scores completions: a function in this process, or the workers of the reward role. The same for the loop."""
 
+import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,12 +13,23 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, str, Any]  # prompt, completion, answer
 
+EARLY_SECONDS = 0.05  # that scoring a step took; below, a thread beside the engine is not worth it
+
 
 class Judge(Protocol):
     """Scores, and what a reward with a memory keeps of it."""
 
     def score(self, rows: Sequence[Row], prompt_indices: Sequence[int], should_stop: Callable[[], bool]) -> list[float]:
         """One score per row, in order. Raises RewardError, Stopped."""
+        ...
+
+    @property
+    def scores_early(self) -> bool:
+        """Whether completions are worth scoring while others still generate: it takes long, and the order of calls is nothing to it."""
+        ...
+
+    def numbers(self) -> dict[str, float]:
+        """What the reward tells of itself since it was last asked."""
         ...
 
     def state(self) -> Any:
@@ -32,15 +45,44 @@ class Judge(Protocol):
         ...
 
 
-class JudgeHere:
-    """The reward in this process."""
+class _Timed:
+    """Knows how long it took to score what was scored since its numbers were asked for: a step."""
 
-    def __init__(self, reward: Reward) -> None:
-        self.scorer = Scorer(reward)
+    def __init__(self, *, has_memory: bool) -> None:
+        self._has_memory = has_memory
+        self._seconds = self._seconds_before = 0.0
+
+    @property
+    def scores_early(self) -> bool:
+        """Whether a step's rewards took long, and have no memory of the order of calls."""
+        return self._seconds_before > EARLY_SECONDS and not self._has_memory
 
     def score(self, rows: Sequence[Row], prompt_indices: Sequence[int], should_stop: Callable[[], bool]) -> list[float]:
         """One score per row, in order."""
-        return self.scorer.score(rows, should_stop=should_stop, prompt_indices=prompt_indices)
+        began = time.monotonic()
+        try:
+            return self._score(rows, prompt_indices, should_stop)
+        finally:
+            self._seconds += time.monotonic() - began
+
+    def numbers(self) -> dict[str, float]:
+        """What it tells of itself since it was last asked."""
+        self._seconds, self._seconds_before = 0.0, self._seconds
+        return self._numbers()
+
+    @abstractmethod
+    def _score(self, rows: Sequence[Row], prompt_indices: Sequence[int], should_stop: Callable[[], bool]) -> list[float]: ...
+
+    @abstractmethod
+    def _numbers(self) -> dict[str, float]: ...
+
+
+class JudgeHere(_Timed):
+    """The reward in this process."""
+
+    def __init__(self, reward: Reward) -> None:
+        super().__init__(has_memory=hasattr(reward, "state_dict"))
+        self.scorer = Scorer(reward)
 
     def state(self) -> Any:
         """What it keeps."""
@@ -54,16 +96,19 @@ class JudgeHere:
         """End its thread."""
         self.scorer.close()
 
+    def _score(self, rows: Sequence[Row], prompt_indices: Sequence[int], should_stop: Callable[[], bool]) -> list[float]:
+        return self.scorer.score(rows, should_stop=should_stop, prompt_indices=prompt_indices)
 
-class JudgeThere:
-    """The reward in the workers of its role."""
+    def _numbers(self) -> dict[str, float]:
+        return self.scorer.numbers()
+
+
+class JudgeThere(_Timed):
+    """The reward in the workers of its role; several of them share the rows."""
 
     def __init__(self, team: "Team") -> None:
+        super().__init__(has_memory=hasattr(team.plan.reward, "state_dict"))
         self.team = team
-
-    def score(self, rows: Sequence[Row], prompt_indices: Sequence[int], should_stop: Callable[[], bool]) -> list[float]:
-        """One score per row, in order; several workers share the rows."""
-        return self.team.score(rows, prompt_indices, should_stop)
 
     def state(self) -> Any:
         """What it keeps."""
@@ -76,3 +121,9 @@ class JudgeThere:
 
     def close(self) -> None:
         """Its workers end with the team."""
+
+    def _score(self, rows: Sequence[Row], prompt_indices: Sequence[int], should_stop: Callable[[], bool]) -> list[float]:
+        return self.team.score(rows, prompt_indices, should_stop)
+
+    def _numbers(self) -> dict[str, float]:
+        return self.team.reward_numbers()

@@ -29,6 +29,7 @@ class Life(Look):
         self._lock, self._claim = threading.RLock(), threading.Lock()
         self._go.set()
         self._training = Training(plan, self._stop.is_set, past)
+        self._training.on_wait = self._on_wait
         self._thread: threading.Thread | None = None
         self._loop: weakref.ref[Generator[Step]] | None = None  # the caller's; held weakly, so that leaving the loop ends it
         self._iterating = False
@@ -164,6 +165,15 @@ class Life(Look):
         if self._stop.is_set():
             raise Stopped("step")
 
+    def _on_wait(self, text: str) -> None:
+        """A reward service is down, or (no ``text``) is up again: the step in progress rests as long."""
+        if text:
+            self._set("paused", text)
+            self._resting.set()
+        elif self.state == "paused":
+            self._set("running")
+            self._resting.clear()
+
     # ------------------------------------------------------------ control
 
     def pause(self, *, wait: bool = True) -> None:
@@ -179,12 +189,16 @@ class Life(Look):
             views.refresh(self._training.log)
 
     def resume(self) -> None:
-        """Go on after ``pause``. Raises StateError where no thread rests: after a loop was left, ``train`` or ``start`` goes on."""
+        """Go on after ``pause``; where the run waits for a reward service, ask it again now.
+
+        Raises StateError where no thread rests: after a loop was left, ``train`` or ``start`` goes on.
+        """
         if not self._is_alive:
             found = f"no thread of this run rests ({self.state}, {self._training.done} steps)"
             raise StateError("run.resume", found, "train(n) or start(n) to make n more steps")
         self._resting.clear()
         self._go.set()
+        self._training.nudge.set()
 
     def stop(self) -> None:
         """End training now: the step in progress is dropped, within a second also in a long rollout. ``start`` may follow.

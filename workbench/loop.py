@@ -7,16 +7,13 @@ have devices of their own, the next step is sampled while this one is learnt fro
 the same truncated importance weight, and recorded as ``staleness``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 import torch
 
 from workbench.algos import (
-    Algorithm,
-    LossStats,
     StepTokens,
     checked_advantages,
     checked_shaped,
@@ -25,109 +22,19 @@ from workbench.algos import (
     informative_groups,
     kl_estimate,
 )
-from workbench.batch import Batch, Prompt, repetition
-from workbench.judge import Judge
+from workbench.batch import Batch, Prompt
+from workbench.beside import both
+from workbench.early import EarlyScores
 from workbench.models.actor import Update
 from workbench.models.critic import ValueUpdate
-from workbench.records import Step, Sync, mean
-from workbench.rollout.config import Sampling
-from workbench.runtime.plans import Draw, Estimate, Signal
-from workbench.runtime.team import Team
+from workbench.roles import Role
+from workbench.runtime.plans import Draw, Estimate, Signal, Stop
+from workbench.stages import Crew, Outcome, Sampled
 
 Drawing = Callable[[int, int], Sequence[Prompt]]
 Phases = Callable[[str], AbstractContextManager[None]]
 
 MONITORED = 64  # completions a step whose KL to the base is measured where the loss has no use for it
-
-
-@dataclass(frozen=True)
-class Crew:
-    """Who takes part in a step, and under which rules."""
-
-    team: Team
-    judge: Judge
-    algo: Algorithm
-    sampling: Sampling
-    should_stop: Callable[[], bool]
-    critic_rate: float = 0.0  # the critic's learning rate
-    actor_waits: bool = False  # only the critic learns
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """A step's experience, before anything is learnt from it."""
-
-    batch: Batch  # with rewards
-    rounds: int  # of sampling
-    crew: Crew  # under whose rules: knobs may have been turned since
-    version: int  # of the adapter that sampled
-    ahead_seconds: float = 0.0  # that sampling and scoring took beside the step before; 0: nothing was done ahead
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a step left behind. ``update`` and ``sync`` are None where there was nothing to learn."""
-
-    sampled: Sampled
-    batch: Batch  # everything that was sampled, with advantages
-    informative: int  # groups with a variance
-    kl: float  # nats per token against the base, estimated by k1
-    update: Update | None
-    sync: Sync | None
-
-    staleness: int  # versions between the adapter that sampled and the one that learnt
-    critic: ValueUpdate | None = None  # None where there is no critic
-
-    def record(self, number: int, rate: float, seconds: float, phase_seconds: dict[str, float]) -> Step:
-        """The step as one line of the event stream."""
-        batch, summary = self.batch, self.update.summary if self.update else LossStats.merge([]).summary()
-        lengths = [len(c.ids) for c in batch.completions]
-        rewards = torch.tensor(batch.rewards, dtype=torch.float64)
-        return Step(
-            step=number,
-            reward_mean=float(rewards.mean()),
-            reward_std=float(rewards.std(correction=0)),
-            completion_tokens_mean=mean(lengths),
-            completion_tokens_max=max(lengths),
-            truncated_fraction=mean([c.finish == "length" for c in batch.completions]),
-            groups=len(batch.prompts),
-            groups_without_variance=len(batch.prompts) - self.informative if batch.group_size > 1 else 0,
-            skipped=self.update is None and self.critic is None,
-            loss=summary.loss,
-            kl=self.kl,
-            entropy=-mean([x for c in batch.completions for x in c.logp]),
-            grad_norm=self.update.grad_norm if self.update else 0.0,
-            clip_fraction=summary.clip_fraction,
-            importance_mean=summary.importance_mean,
-            importance_max=summary.importance_max,
-            importance_truncated_fraction=summary.importance_truncated_fraction,
-            logprob_diff_max=summary.logprob_diff_max,
-            logprob_diff_mean=summary.logprob_diff_mean,
-            learning_rate=rate,
-            adapter_version=self.sampled.version,
-            tokens_prompt=sum(len(p.ids) for p in batch.prompts) * batch.group_size,
-            tokens_completion=sum(lengths),
-            tokens_trained=self.update.tokens if self.update else 0,
-            rounds=self.sampled.rounds,
-            staleness=self.staleness,
-            ahead_seconds=self.sampled.ahead_seconds,
-            seconds=seconds,
-            phase_seconds=dict(phase_seconds),
-            repetition=mean([repetition(c.ids) for c in batch.completions]),
-            kl_weight=getattr(self.sampled.crew.algo, "kl", None),
-            **self._of_critic(),
-        )
-
-    def _of_critic(self) -> dict[str, Any]:
-        if self.critic is None:
-            return {}
-        summary = self.critic.summary
-        return {
-            "value_loss": summary.loss,
-            "value_clip_fraction": summary.clip_fraction,
-            "explained_variance": summary.explained_variance,
-            "critic_grad_norm": self.critic.grad_norm,
-        }
 
 
 def sample(number: int, draw: Drawing, crew: Crew, phase: Phases) -> Sampled:
@@ -136,19 +43,32 @@ def sample(number: int, draw: Drawing, crew: Crew, phase: Phases) -> Sampled:
     ``draw(n, max_tokens)`` gives the next n prompts. Raises Stopped, RewardError, DivergedError.
     """
     algo, sampling, version = crew.algo, crew.sampling, crew.team.version
-    batch = Batch((), ())
+    batch, early = Batch((), ()), 0
     for number_of_round in range(algo.sampling_rounds):
         with phase("rollout"):
             prompts = draw(sampling.prompts, sampling.max_tokens)
             key = ("step", number, *([number_of_round] if number_of_round else []))
             drawn = Draw(key, sampling.temperature, sampling.max_tokens, sampling.seeded)
-            completions = crew.team.rollout([p.ids for p in prompts], algo.group_size, drawn, crew.should_stop)
-            more = Batch(tuple(prompts), tuple(completions))
+            more, ahead = _drawn(tuple(prompts), drawn, crew)
         with phase("reward"):
-            batch = batch.joined(replace(more, rewards=tuple(score(more, crew))))
+            known = ahead.end() if ahead else {}
+            batch, early = batch.joined(replace(more, rewards=tuple(score(more, crew, known)))), early + len(known)
         if len(_choose(batch, crew)[1]) == sampling.prompts:
             break
-    return Sampled(batch, number_of_round + 1, crew, version)
+    return Sampled(batch, number_of_round + 1, early, crew.judge.numbers(), crew, version)
+
+
+def _drawn(prompts: tuple[Prompt, ...], drawn: Draw, crew: Crew) -> tuple[Batch, EarlyScores | None]:
+    """Completions of ``prompts``; and who has begun to score them, where that takes long."""
+    size, stop, ids = crew.algo.group_size, crew.should_stop, [p.ids for p in prompts]
+    if not crew.judge.scores_early:
+        return Batch(prompts, tuple(crew.team.rollout(ids, size, drawn, stop))), None
+    early = EarlyScores(crew.judge, prompts, size, stop)
+    try:
+        return Batch(prompts, tuple(crew.team.rollout(ids, size, drawn, stop, early.told))), early
+    except BaseException:
+        early.end(drop=True)
+        raise
 
 
 def learn(number: int, sampled: Sampled, rate: float, phase: Phases, engines_at_rest: Callable[[], None]) -> Outcome:
@@ -158,33 +78,64 @@ def learn(number: int, sampled: Sampled, rate: float, phase: Phases, engines_at_
     may leave some of a step's updates made; ``team.in_sync`` tells.
     """
     crew, batch = sampled.crew, sampled.batch
-    team, algo, sampling, stop = crew.team, crew.algo, crew.sampling, crew.should_stop
+    team, algo = crew.team, crew.algo
     staleness = team.version - sampled.version
     informative, chosen = _choose(batch, crew)
     part = batch.groups(chosen)
-    with phase("reference"):
-        ref_logp = team.reference(part, sampling.temperature, stop) if algo.needs_reference and chosen else None
-        kl = _kl(part if ref_logp else batch, ref_logp, crew)
-    values, critic = None, None
-    if algo.needs_critic and chosen:
-        with phase("values"):
-            values = team.values(part, stop)
+    (ref_logp, kl), values = both(
+        lambda stop: _reference(batch, part, crew, phase, stop),
+        lambda stop: _values(part, crew, phase, stop),
+        crew.should_stop,
+        at_once=team.are_apart(Role.REFERENCE, Role.CRITIC),
+    )
     with phase("advantages"):
         tokens = _tokens(part, ref_logp, values, crew) if chosen else None
         advantages = [] if tokens is None else _by_row(checked_token_advantages(algo, tokens), part)
+        learnt = None if tokens is None or values is None else Estimate(values, _by_row(checked_value_targets(algo, tokens).float(), part))
         batch = _shown(batch, chosen, advantages)
-    if tokens is not None and values is not None:
-        learnt = Estimate(values, _by_row(checked_value_targets(algo, tokens).float(), part))
-        with phase("update_critic"):
-            critic = team.update_critic(part, learnt, algo, crew.critic_rate, sampling, stop)
-    if crew.actor_waits or (algo.skips_zero_advantage and not any(bool(row.any()) for row in advantages)):
+    signal = Signal(advantages, ref_logp, sampled.version)
+    critic, update = both(
+        lambda stop: None if learnt is None else _update_critic(part, learnt, crew, phase, stop),
+        lambda stop: _update_actor(part, signal, rate, crew, phase, stop),
+        crew.should_stop,
+        at_once=team.are_apart(Role.ACTOR, Role.CRITIC),
+    )
+    if update is None:
         return Outcome(sampled, batch, informative, kl, None, None, staleness, critic)
-    with phase("update_actor"):
-        update = team.update(part, Signal(advantages, ref_logp, sampled.version), algo, rate, sampling, stop)
     engines_at_rest()
     with phase("sync"):
-        sync = team.sync(number, stop)
+        sync = team.sync(number, crew.should_stop)
     return Outcome(sampled, batch, informative, kl, update, sync, staleness, critic)
+
+
+def _reference(batch: Batch, part: Batch, crew: Crew, phase: Phases, stop: Stop) -> tuple[list[torch.Tensor] | None, float]:
+    """The reference's log-probabilities of ``part``, where the algorithm needs them, and the KL of what was sampled, nats per token."""
+    with phase("reference"):
+        wanted = crew.algo.needs_reference and bool(part.prompts)
+        ref_logp = crew.team.reference(part, crew.sampling.temperature, stop) if wanted else None
+        return ref_logp, _kl(part if ref_logp else batch, ref_logp, crew, stop)
+
+
+def _values(part: Batch, crew: Crew, phase: Phases, stop: Stop) -> list[torch.Tensor] | None:
+    """The critic's, where there is one."""
+    if not crew.algo.needs_critic or not part.prompts:
+        return None
+    with phase("values"):
+        return crew.team.values(part, stop)
+
+
+def _update_critic(part: Batch, learnt: Estimate, crew: Crew, phase: Phases, stop: Stop) -> ValueUpdate:
+    with phase("update_critic"):
+        return crew.team.update_critic(part, learnt, crew.algo, crew.critic_rate, crew.sampling, stop)
+
+
+def _update_actor(part: Batch, signal: Signal, rate: float, crew: Crew, phase: Phases, stop: Stop) -> Update | None:
+    """None where there is nothing to learn, or the critic learns alone."""
+    nothing = crew.algo.skips_zero_advantage and not any(bool(row.any()) for row in signal.advantages)
+    if crew.actor_waits or nothing or not part.prompts:
+        return None
+    with phase("update_actor"):
+        return crew.team.update(part, signal, crew.algo, rate, crew.sampling, stop)
 
 
 def _choose(batch: Batch, crew: Crew) -> tuple[int, list[int]]:
@@ -228,14 +179,19 @@ def _rewards(batch: Batch) -> torch.Tensor:
     return torch.tensor(batch.rewards, dtype=torch.float64).view(len(batch.prompts), batch.group_size)
 
 
-def score(batch: Batch, crew: Crew) -> list[float]:
-    """The reward of every completion of ``batch``, in order."""
-    asked = [batch.prompt_of(row) for row in range(len(batch.completions))]
-    rows = [(prompt.given, completion.text, prompt.answer) for prompt, completion in zip(asked, batch.completions, strict=True)]
-    return crew.judge.score(rows, [prompt.index for prompt in asked], crew.should_stop)
+def score(batch: Batch, crew: Crew, known: Mapping[int, float] | None = None) -> list[float]:
+    """The reward of every completion of ``batch``, in order. ``known``: of some rows. While a reward service is down it is waited for."""
+    known = dict(known or {})
+    left = [row for row in range(len(batch.completions)) if row not in known]
+    asked = [batch.prompt_of(row) for row in left]
+    rows = [(prompt.given, batch.completions[row].text, prompt.answer) for prompt, row in zip(asked, left, strict=True)]
+    indices = [prompt.index for prompt in asked]
+    if rows:
+        known |= zip(left, crew.patiently(lambda: crew.judge.score(rows, indices, crew.should_stop)), strict=True)
+    return [known[row] for row in range(len(batch.completions))]
 
 
-def _kl(batch: Batch, ref_logp: Sequence[torch.Tensor] | None, crew: Crew) -> float:
+def _kl(batch: Batch, ref_logp: Sequence[torch.Tensor] | None, crew: Crew, stop: Stop) -> float:
     """Nats per token between the policy that sampled and the base, on ``MONITORED`` completions where no loss needs the reference.
 
     By k1: on the policy's own samples it is unbiased. (k3 is, too, but one token that the base finds likely and the policy
@@ -244,6 +200,6 @@ def _kl(batch: Batch, ref_logp: Sequence[torch.Tensor] | None, crew: Crew) -> fl
     count = len(batch.completions)
     rows = range(count) if ref_logp else range(0, count, -(-count // MONITORED))
     part = Batch(tuple(batch.prompt_of(r) for r in rows), tuple(batch.completions[r] for r in rows))
-    ref = ref_logp or crew.team.reference(part, crew.sampling.temperature, crew.should_stop)
+    ref = ref_logp or crew.team.reference(part, crew.sampling.temperature, stop)
     policy = torch.tensor([x for completion in part.completions for x in completion.logp])
     return float(kl_estimate(policy, torch.cat(list(ref)).cpu(), "k1").mean())

@@ -121,6 +121,7 @@ class Step(Record):
     staleness: int = 0  # versions between the adapter that sampled and the one that learnt; 1 where steps overlap
     ahead_seconds: float = 0.0  # of sampling and scoring beside the step before; "rollout" in phase_seconds is then what was waited for it
     repetition: float = 0.0  # share of a completion's 4-grams of tokens that it had before, mean over the completions
+    scored_early: int = 0  # completions whose reward was computed while others were still generated
     reward_numbers: dict[str, float] = field(default_factory=dict)  # what the reward tells of itself: means of its parts, disagreement
     kl_weight: float | None = None  # of the KL penalty in this step, which may adapt; None: the algorithm tells none
     value_loss: float | None = None  # the critic's; None, as in the three below: there is no critic, or it did not learn

@@ -12,11 +12,12 @@ from workbench.algos import Algorithm
 from workbench.batch import Batch, Completion, Prompt
 from workbench.checkpoint import Checkpoints, RunState
 from workbench.knobs import changed
-from workbench.loop import Crew, Outcome, Sampled, learn, sample, score
+from workbench.loop import learn, sample, score
 from workbench.metrics import metrics
 from workbench.opening import Opening
 from workbench.records import Checkpoint, HeldOut, Memory, Notice, Step, mean
 from workbench.runtime.plans import Draw
+from workbench.stages import Crew, Outcome, Sampled
 from workbench.tasks import Conversation, Example
 from workbench.tasks.messages import Chat, read_prompt
 from workbench.telemetry import Lookout
@@ -146,6 +147,7 @@ class Training(Opening):
             rewards = score(batch, self._crew)
         finally:
             self.judge.load_state(reward)
+            self.judge.numbers()  # they are no step's
         spread = mean([(r - mean(rewards)) ** 2 for r in rewards]) * len(rewards) / max(1, len(rewards) - 1)
         error = (spread / len(rewards)) ** 0.5
         self.log.emit(HeldOut(self.done, mean(rewards), error, len(rewards), draw.temperature))

@@ -60,11 +60,6 @@ def test_what_this_version_does_not_run(written: dict[str, Any], match: str) -> 
     assert limit(devices) == told.value.found
 
 
-def test_ppo_is_an_algorithm_that_this_version_lacks() -> None:
-    assert limit(DeviceMap(), algo="ppo") == "it has no PPO"
-    assert limit(DeviceMap(), algo="grpo") == ""
-
-
 def test_slots_that_are_not_there_are_refused() -> None:
     DeviceMap(actor="0-1", rollout="2").check_runnable(Topology.cpu(3))
     with pytest.raises(ConfigError, match=r"\(WB101\): .*cpu, 2 slots"):

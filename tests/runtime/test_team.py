@@ -160,11 +160,28 @@ def test_engines_that_hold_different_adapters_are_an_error_and_no_version() -> N
 def test_a_checkpoint_is_read_by_all_and_written_by_the_first() -> None:
     state = {"weight.a": torch.ones(1)}
     team, door = team_of(APART, state=lambda call: state if call.rank == 0 else {}, sync=lambda call: arrival("ab"))
-    assert team.state() is state
+    assert team.state() == state
     team.load_state(state, updates=12, version=9)
     assert ranks(door.asked) == [("state", 0), ("state", 1), ("load_state", 0), ("load_state", 1)]
     assert door.asked[-1].args == (state, 12)
     assert (team.updates, team.version, team.in_sync) == (12, 8, False)  # the sync that follows makes it version 9 again
+
+
+def test_the_critics_state_lies_beside_the_actors() -> None:
+    team, door = team_of(
+        {"actor": "0", "critic": "1-2", "rollout": "3"},
+        state=lambda call: {"weight.a": torch.ones(1)},
+        critic_state=lambda call: {"weight.a": torch.zeros(1)} if call.rank == 0 else {},
+    )
+    state = team.state()
+    assert state == {"weight.a": torch.ones(1), "critic/weight.a": torch.zeros(1)}
+    door.asked.clear()
+    team.load_state(state, updates=1, version=1)
+    assert [(call.pool.name, call.rank, call.method, list(call.args[0])) for call in door.asked] == [
+        ("actor", 0, "load_state", ["weight.a"]),
+        ("critic", 0, "load_critic_state", ["weight.a"]),
+        ("critic", 1, "load_critic_state", ["weight.a"]),
+    ]
 
 
 def test_the_adapters_files_are_the_first_ranks(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from workbench.rollout.world import AgreedStop, EngineRanks, same_draws
 __all__ = ["Engine", "EnginePlan", "Request"]
 
 Stop = Callable[[], bool]
+Done = Callable[[int, Completion], None]
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,11 @@ class Engine:
         max_tokens: int,
         adapter: bool = True,
         should_stop: Stop = lambda: False,
+        done: Done = lambda row, completion: None,
     ) -> list[Completion]:
         """Sample one completion per request, in the order of ``requests``. Temperature 0 decodes greedily.
+
+        ``done`` is told of each completion the moment it ends, with its place among the requests.
 
         Log-probabilities are those of the distribution sampled from (after the temperature). Raises Stopped within one
         engine step of ``should_stop()`` turning true (on one of several ranks: within 16, and on all at the same one);
@@ -92,17 +96,19 @@ class Engine:
         draws = nullcontext() if alone else same_draws(self._draw_seed(), self.plan.device)
         try:
             with draws:
-                return self._drive(requests, sampling, lora, stop)
+                return self._drive(requests, sampling, lora, stop, done)
         except torch.OutOfMemoryError as error:
             asked = f"decode {len(requests)} completions of up to {max_tokens} tokens"
             raise EngineError(asked, told(error), "fewer VLLM(max_sequences=...), or a smaller VLLM(memory_share=...)") from error
 
-    def _drive(self, requests: Sequence[Request], sampling: Callable[[int | None], Any], lora: Any, stop: Stop) -> list[Completion]:
+    def _drive(
+        self, requests: Sequence[Request], sampling: Callable[[int | None], Any], lora: Any, stop: Stop, done: Done
+    ) -> list[Completion]:
         """The engine's steps, one by one, until every request is done."""
         engine = self._llm.llm_engine
         row_of: dict[str, int] = {}
         waiting: dict[int, str] = {}  # row -> the engine's own name of its request
-        done: list[Completion | None] = [None] * len(requests)
+        ended: list[Completion | None] = [None] * len(requests)
         try:
             for row, request in enumerate(requests):
                 if row % 256 == 0 and stop():
@@ -117,11 +123,12 @@ class Engine:
                 for output in engine.step():
                     row = row_of.get(output.request_id, -1)
                     if row >= 0:  # else left over from a call that was interrupted
-                        done[row] = self._completion(output.outputs[0])
+                        ended[row] = completion = self._completion(output.outputs[0])
                         del waiting[row]
+                        done(row, completion)
         finally:
             self._abort(list(waiting.values()))
-        return [c for c in done if c is not None]
+        return [c for c in ended if c is not None]
 
     @staticmethod
     def _sampling(temperature: float, max_tokens: int, seed: int | None) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from workbench.runtime.plans import Report, Stop
+from workbench.runtime.plans import Report, Stop, Told
 from workbench.runtime.pools import Pool
 
 
@@ -45,8 +45,10 @@ class Runtime(Protocol):
         """Make every worker and open it; one ``Opened`` each, pool by pool, rank by rank. Raises Stopped."""
         ...
 
-    def run(self, calls: Sequence[Call], stop: Stop) -> list[Answer]:
-        """The answers, in order. Raises what a worker raised (Stopped included), and WorkerError where one died."""
+    def run(self, calls: Sequence[Call], stop: Stop, told: Told | None = None) -> list[Answer]:
+        """The answers, in order; meanwhile ``told`` gets what workers tell.
+
+        Raises what a worker raised (Stopped included), and WorkerError where one died."""
         ...
 
     @property

@@ -10,6 +10,7 @@ from typing import Any
 from workbench.errors import WorkerError
 from workbench.runtime.calls import Answer, Call, Held
 from workbench.runtime.host import pickled
+from workbench.runtime.plans import Told
 from workbench.runtime.pools import Pool
 
 POLL_SECONDS = 0.05  # between two looks whether to stop
@@ -85,14 +86,20 @@ class Pulse:
                 raise WorkerError(f"{method.replace('_', ' ')}: worker {member}", found, fix)
 
 
+@dataclass(frozen=True)
+class Watch:
+    """What is done while calls are under way. ``patience``: as of ``Pulse``. ``told``: who gets what the workers tell."""
+
+    patience: float | None = None
+    told: Told | None = None
+
+
 class Flight:
     """Calls that are under way together."""
 
-    def __init__(
-        self, number: int, calls: Sequence[Call], everyone: Mapping[tuple[Pool, int], Member], logs: str, patience: float | None
-    ) -> None:
-        self.number, self.calls, self.logs = number, calls, logs
-        self.pulse = Pulse(patience)
+    def __init__(self, number: int, calls: Sequence[Call], everyone: Mapping[tuple[Pool, int], Member], logs: str, watch: Watch) -> None:
+        self.number, self.calls, self.logs, self.told = number, calls, logs, watch.told
+        self.pulse = Pulse(watch.patience)
         self.lives = {member.life: member for member in everyone.values()}
         self.members = [everyone[call.pool, call.rank] for call in calls]
         self.args = self._packed()
@@ -100,6 +107,7 @@ class Flight:
         self.left = {size: place for place, (size, _) in enumerate(self.refs)}
         self.sizes: dict[int, int] = {}  # place -> bytes
         self._interrupted = False
+        self._asked: dict[Member, Any] = {}  # for news, under way
 
     @property
     def waits(self) -> bool:
@@ -117,7 +125,23 @@ class Flight:
             elif ref in self.left:
                 place = self.left.pop(ref)
                 self.sizes[place] = self._value(ref, self.members[place], self.calls[place].method)
+        self._listen()
         self.pulse.feel([self.members[place] for place in self.left.values()], self.calls[0].method)
+
+    def _listen(self) -> None:
+        """Pass on what the workers that are still at it have to tell, and ask again."""
+        import ray
+
+        if self.told is None:
+            return
+        for member in {self.members[place] for place in self.left.values()}:
+            ref = self._asked.get(member)
+            if ref is not None and not ray.wait([ref], timeout=0)[0]:
+                continue
+            if ref is not None:
+                for row, text in self._value(ref, member, self.calls[0].method):
+                    self.told(row, text)
+            self._asked[member] = member.handle.news.options(concurrency_group="control").remote()
 
     def death(self, seconds: float) -> WorkerError | None:
         """The death of a worker that shows within ``seconds``: others may fail of it before it is known."""
@@ -167,5 +191,5 @@ class Flight:
 
     def _send(self, call: Call, member: Member, args: bytes) -> tuple[Any, Any]:
         carried = call.carry.ref[0] if call.carry else None
-        sent = member.handle.call.options(num_returns=2).remote(self.number, call.method, args, carried)
+        sent = member.handle.call.options(num_returns=2).remote(self.number, call.method, args, carried, telling=self.told is not None)
         return sent[0], sent[1]

@@ -8,6 +8,7 @@ import pickle
 import socket
 import threading
 import traceback
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ class Host:
         self._worker: Worker | None = None
         self._interrupted: set[int] = set()
         self._progress: Progress | None = None
+        self._news: deque[tuple[int, str]] = deque()
         self._over = threading.Event()
 
     # ------------------------------------------------------------ one at a time
@@ -52,12 +54,14 @@ class Host:
 
         self._worker = Worker(plan, post)
 
-    def call(self, number: int, method: str, args: bytes, carried: bytes | None = None) -> tuple[int, bytes]:
-        """``method(*args)`` of the worker: the answer's size, and the answer, as two results."""
+    def call(self, number: int, method: str, args: bytes, carried: bytes | None = None, *, telling: bool = False) -> tuple[int, bytes]:
+        """``method(*args)`` of the worker: the answer's size, and the answer, as two results. ``telling``: ``news`` is asked meanwhile."""
         worker = self._worker
         if worker is None:
             raise RuntimeError("the worker has not joined its world yet")
         worker.stop = lambda: number in self._interrupted
+        self._news.clear()
+        worker.tell = self._keep if telling else lambda row, text: None
         values = pickle.loads(args)
         if method == "open":
             values = (self._tell,)
@@ -91,6 +95,10 @@ class Host:
         """What the worker reported last."""
         return self._progress
 
+    def news(self) -> list[tuple[int, str]]:
+        """Completions that have ended since this was last asked: their places and their texts."""
+        return [self._news.popleft() for _ in range(len(self._news))]
+
     def pid(self) -> int:
         """Of this process."""
         return os.getpid()
@@ -98,6 +106,9 @@ class Host:
     def live(self) -> None:
         """Returns when the host is told to leave; fails when its process dies, which is how the driver learns of it."""
         self._over.wait()
+
+    def _keep(self, row: int, text: str) -> None:
+        self._news.append((row, text))
 
     def _tell(self, what: str, done: float, total: float, note: str) -> None:
         self._progress = (what, done, total, note)

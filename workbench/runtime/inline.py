@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from workbench.runtime.calls import Answer, Call, Held
-from workbench.runtime.plans import Post, Report, Stop, WorkerPlan
+from workbench.runtime.plans import Post, Report, Stop, Told, WorkerPlan
 from workbench.runtime.pools import Pool
 from workbench.runtime.worker import Worker
 
@@ -22,9 +22,9 @@ class Inline:
         self.worker.stop = stop
         return [Answer(self.worker.open(report))]
 
-    def run(self, calls: Sequence[Call], stop: Stop) -> list[Answer]:
+    def run(self, calls: Sequence[Call], stop: Stop, told: Told | None = None) -> list[Answer]:
         """One after the other, in the caller's thread."""
-        self.worker.stop = stop
+        self.worker.stop, self.worker.tell = stop, told or (lambda row, text: None)
         return [self._answer(call) for call in calls]
 
     def _answer(self, call: Call) -> Answer:

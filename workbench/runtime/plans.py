@@ -16,6 +16,7 @@ from workbench.runtime.pools import Pool
 from workbench.runtime.seat import Seat
 
 Stop = Callable[[], bool]
+Told = Callable[[int, str], None]  # a completion has ended: its place among all of the step, and its text
 Report = Callable[[str, float, float, str], None]  # what, done, total, note
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import CollectiveError, Stopped, WorkbenchError, WorkerError
 from workbench.roles import Role
 from workbench.runtime.calls import Answer, Call
-from workbench.runtime.flight import POLL_SECONDS, Flight, Member, value_of
+from workbench.runtime.flight import POLL_SECONDS, Flight, Member, Watch, value_of
 from workbench.runtime.holders import running
 from workbench.runtime.host import Host, pickled
-from workbench.runtime.plans import Post, Report, Stop, WorkerPlan
+from workbench.runtime.plans import Post, Report, Stop, Told, WorkerPlan
 from workbench.runtime.pools import Pool
 
 if TYPE_CHECKING:
@@ -147,16 +147,18 @@ class RayRuntime:
 
     # ------------------------------------------------------------ calls
 
-    def run(self, calls: Sequence[Call], stop: Stop) -> list[Answer]:
+    def run(self, calls: Sequence[Call], stop: Stop, told: Told | None = None) -> list[Answer]:
         """All at once; answers in order. The first thing that goes wrong stops the others, and is raised."""
-        return self._wait_for(calls, stop)
+        return self._wait_for(calls, stop, told=told)
 
-    def _wait_for(self, calls: Sequence[Call], stop: Stop, meanwhile: Callable[[], None] | None = None) -> list[Answer]:
+    def _wait_for(
+        self, calls: Sequence[Call], stop: Stop, meanwhile: Callable[[], None] | None = None, told: Told | None = None
+    ) -> list[Answer]:
         """``meanwhile`` is called again and again: while workers open, when they may not answer for a while."""
         if self.broken or self._closed:
             raise WorkerError("ask the workers", "they have ended", "Run.restore(path) goes on from the last checkpoint")
         patience = None if meanwhile else self.ground.settings.timeout("control")
-        flight = Flight(next(self._numbers), calls, self.members, self.ground.logs, patience)
+        flight = Flight(next(self._numbers), calls, self.members, self.ground.logs, Watch(patience, told))
         try:
             while flight.waits:
                 flight.look()

@@ -19,12 +19,12 @@ from workbench.models.critic import ValueUpdate
 from workbench.models.experience import Experience, Share, Worth, shares, worth_shares
 from workbench.models.packing import Row
 from workbench.ragged import Ragged
-from workbench.records import EngineReady, Sync
+from workbench.records import EngineReady, Sync, mean
 from workbench.reshard.canary import Canary
 from workbench.roles import Role
 from workbench.rollout.config import Sampling
 from workbench.runtime.calls import Answer, Call, Held, Runtime
-from workbench.runtime.plans import CanaryDied, Draw, Estimate, Opened, Report, Signal, Stop, WorkerPlan
+from workbench.runtime.plans import CanaryDied, Draw, Estimate, Opened, Report, Signal, Stop, Told, WorkerPlan
 from workbench.runtime.pools import Fan, Pool
 from workbench.runtime.routes import Routes, routes
 from workbench.runtime.seat import Seat
@@ -76,6 +76,11 @@ class Team:
         """Where a role works, by name."""
         return self.home[role].devices
 
+    def are_apart(self, one: Role, other: Role) -> bool:
+        """Whether both roles are there, on devices of their own: they can work at the same time."""
+        pools = self.home.get(one), self.home.get(other)
+        return pools[0] is not None and pools[1] is not None and set(pools[0].devices).isdisjoint(pools[1].devices)
+
     @property
     def is_broken(self) -> bool:
         """Whether a worker is gone, or hangs."""
@@ -94,11 +99,13 @@ class Team:
 
     # ------------------------------------------------------------ phases
 
-    def rollout(self, prompts: Sequence[tuple[int, ...]], group_size: int, draw: Draw, stop: Stop) -> list[Completion]:
-        """``group_size`` completions of every prompt, grouped."""
+    def rollout(
+        self, prompts: Sequence[tuple[int, ...]], group_size: int, draw: Draw, stop: Stop, told: Told | None = None
+    ) -> list[Completion]:
+        """``group_size`` completions of every prompt, grouped. ``told`` hears of each as it ends, maybe twice."""
         slices = self._fan(Role.ROLLOUT).slices(len(prompts))
         asked = [(prompts[part.start : part.stop], part.start, group_size, draw) for part in slices]
-        return [completion for part in self._spread(Role.ROLLOUT, "rollout", asked, stop) for completion in part]
+        return [completion for part in self._spread(Role.ROLLOUT, "rollout", asked, stop, told=told) for completion in part]
 
     def reference(self, batch: Batch, temperature: float, stop: Stop) -> list[torch.Tensor]:
         """Log-probabilities of every response under the base: (length,) each, on the CPU."""
@@ -220,6 +227,12 @@ class Team:
             peaks[device] = peaks.get(device, 0.0) + float(answer.value)
         return peaks
 
+    def reward_numbers(self) -> dict[str, float]:
+        """What the reward in its own processes tells of itself since it was last asked: means over the processes."""
+        said: list[dict[str, float]] = [answer.value for answer in self._ask(Role.REWARD, "reward_numbers")]
+        names = dict.fromkeys(name for numbers in said for name in numbers)
+        return {name: mean([numbers[name] for numbers in said if name in numbers]) for name in names}
+
     def reward_state(self) -> Any:
         """What the reward in its own process keeps; None of one without memory."""
         return self._ask(Role.REWARD, "reward_state")[0].value
@@ -250,11 +263,13 @@ class Team:
     def _fan(self, role: Role) -> Fan:
         return self.home[role].fan(role)
 
-    def _spread(self, role: Role, phase: str, asked: Sequence[tuple[Any, ...]], stop: Stop, method: str = "") -> list[Any]:
+    def _spread(
+        self, role: Role, phase: str, asked: Sequence[tuple[Any, ...]], stop: Stop, method: str = "", told: Told | None = None
+    ) -> list[Any]:
         """One call of each rank, with the arguments of its copy; the copies' answers in order. ``asked``: one a copy."""
         pool, fan = self.home[role], self._fan(role)
         calls = [Call(pool, rank, method or phase, asked[fan.copy_of(rank)]) for rank in range(pool.size)]
-        answers = self.runtime.run(calls, stop)
+        answers = self.runtime.run(calls, stop, told) if told else self.runtime.run(calls, stop)
         self._moving[phase, "there"] += sum(answer.bytes_there for answer in answers)
         self._moving[phase, "back"] += sum(answer.bytes_back for answer in answers)
         return [answers[rank].value for rank in fan.leaders]

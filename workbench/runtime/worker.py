@@ -32,7 +32,7 @@ from workbench.rewards import Scorer
 from workbench.roles import Role
 from workbench.rollout.engine import Engine, EnginePlan, Request
 from workbench.runtime.kept import Kept
-from workbench.runtime.plans import Arrival, CanaryDied, Draw, Opened, Post, Report, Stop, WorkerPlan
+from workbench.runtime.plans import Arrival, CanaryDied, Draw, Opened, Post, Report, Stop, Told, WorkerPlan
 from workbench.runtime.seat import seats, uuid_here
 from workbench.runtime.shortage import is_shortage, shortage
 from workbench.runtime.trainers import Trainers, there
@@ -45,7 +45,8 @@ class Worker(Trainers):
 
     def __init__(self, plan: WorkerPlan, post: Post) -> None:
         super().__init__(plan, post)
-        self.stop: Stop = lambda: False  # set by whoever runs the worker
+        self.stop: Stop = lambda: False  # set by whoever runs the worker, as is
+        self.tell: Told = lambda row, text: None  # who wants to know of each completion as it ends
         self.canary = Canary.for_dtype(plan.dtype)
         self.engine: Engine | None = None
         self.scorer: Scorer | None = None
@@ -64,7 +65,8 @@ class Worker(Trainers):
             ready = self._start_engine()
             report("engine", 1, 1, "")
         if Role.REWARD in roles and self.plan.reward is not None:
-            self.scorer = Scorer(self.plan.reward)
+            self.scorer = Scorer(self.plan.reward, device=self.plan.device)
+            self.scorer.prepare()
         return Opened(seats(self.post.pool, self.post.rank, self.plan.device), ready)
 
     def attend(self, method: str, args: Sequence[Any]) -> Any:
@@ -99,7 +101,12 @@ class Worker(Trainers):
         if seeded:
             self._engine.forget_prefixes()  # numbers must not hang on what happens to be cached, or a restored run would differ
         completions = self._engine.generate(
-            requests, temperature=draw.temperature, max_tokens=draw.max_tokens, adapter=draw.adapter, should_stop=self.stop
+            requests,
+            temperature=draw.temperature,
+            max_tokens=draw.max_tokens,
+            adapter=draw.adapter,
+            should_stop=self.stop,
+            done=lambda row, completion: self.tell(first * group_size + row, completion.text),
         )
         if not math.isfinite(sum(map(sum, (c.logp for c in completions)))):
             self._engine.wipe()
@@ -180,6 +187,10 @@ class Worker(Trainers):
         return Arrival(size, pushed - began, time.monotonic() - pushed, meant or self._checksum)
 
     # ------------------------------------------------------------ what there is to know
+
+    def reward_numbers(self) -> dict[str, float]:
+        """What the reward tells of itself since it was last asked."""
+        return there(self.scorer).numbers()
 
     def reward_state(self) -> Any:
         """What the reward's ``state_dict()`` gives; None of a reward without memory."""
