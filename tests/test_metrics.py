@@ -77,7 +77,26 @@ def test_numbers_of_a_short_run_worked_out_by_hand() -> None:
         },
         "tokens_per_second": {"rollout": 1600 / 2.0, "train": (450 + 1050) / 3.0},
         "peak_memory_gib": 2.5,
+        "critic": None,
     }
+
+
+def test_a_critic_is_told_of_by_its_last_ten_steps() -> None:
+    log = EventLog()
+    log.emit(a_step(1, value_loss=9.0, explained_variance=-9.0, value_clip_fraction=1.0))
+    for step in range(2, 12):
+        log.emit(a_step(step, value_loss=step / 10, explained_variance=0.5, value_clip_fraction=0.25))
+    log.emit(a_step(12))  # the critic did not learn
+    found = json.loads(json.dumps(asdict(metrics(log.events))))
+    assert found["critic"] == {"value_loss": pytest.approx(0.65), "explained_variance": 0.5, "value_clip_fraction": 0.25}
+
+
+def test_a_number_of_the_critic_that_is_not_finite_is_left_out() -> None:
+    log = EventLog()
+    log.emit(a_step(1, value_loss=0.5, explained_variance=float("nan")))
+    log.emit(a_step(2, value_loss=0.25, explained_variance=float("nan")))
+    found = metrics(log.events).critic
+    assert asdict(found) == {"value_loss": 0.375, "explained_variance": None, "value_clip_fraction": None}
 
 
 def test_phases_stand_in_the_order_of_a_step() -> None:
@@ -92,6 +111,7 @@ def test_a_run_without_a_step_has_no_invented_numbers() -> None:
     assert empty["sync"] == {"max_logprob_diff": None, "mean_logprob_diff": None, "seconds": None, "bytes": None}
     assert empty["tokens_per_second"] == {"rollout": None, "train": None}
     assert (empty["steps"], empty["seconds"], empty["rollout_engine"], empty["peak_memory_gib"]) == (0, 0.0, None, None)
+    assert empty["critic"] is None
 
 
 def test_one_evaluation_gives_before_and_its_own_error() -> None:

@@ -161,6 +161,38 @@ def test_what_is_not_finite_is_left_out() -> None:
     assert numbers_of(Notice("")) is None
 
 
+def test_what_a_critic_and_a_reward_tell_has_names_of_its_own() -> None:
+    told = numbers_of(
+        a_step(
+            3,
+            value_loss=0.25,
+            explained_variance=0.5,
+            value_clip_fraction=float("nan"),
+            critic_grad_norm=1.5,
+            kl_weight=0.01,
+            repetition=0.125,
+            reward_numbers={"style/cut_rows": 2.0, "len<20": 1.0},
+        )
+    )
+    assert told is not None
+    new = {name: value for name, value in told.values.items() if name.startswith(("critic/", "reward_numbers/", "kl_", "completion/rep"))}
+    assert new == {
+        "critic/value_loss": 0.25,
+        "critic/explained_variance": 0.5,
+        "critic/grad_norm": 1.5,
+        "kl_weight": 0.01,
+        "completion/repetition": 0.125,
+        "reward_numbers/style/cut_rows": 2.0,
+        "reward_numbers/len_20": 1.0,
+    }
+
+
+def test_a_step_without_a_critic_says_nothing_of_one() -> None:
+    told = numbers_of(a_step(3))
+    assert told is not None
+    assert not any(name.startswith(("critic/", "reward_numbers/", "kl_weight")) for name in told.values)
+
+
 def test_importing_it_loads_no_tracker() -> None:
     code = "import sys, workbench.trackers; print(*sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -12,6 +12,7 @@ from workbench.events import Event, standing
 from workbench.records import KINDS, PHASES, EngineReady, HeldOut, Memory, Record, Seen, Step, Sync, mean, percentile
 
 Kind = TypeVar("Kind", bound=Record)
+LAST = 10  # steps that say how a run stands: one batch is noisy
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,19 @@ class TokensPerSecond:
 
 
 @dataclass(frozen=True)
+class CriticNumbers:
+    """How well the critic's values fit at the end: means over the last ``LAST`` steps in which it learnt.
+
+    ``value_loss``: half the squared error of a value, clipped, in units of reward squared. ``explained_variance``:
+    1 - Var(return - value) / Var(return); 0 is no better than the mean of the returns. ``value_clip_fraction``: of response tokens.
+    """
+
+    value_loss: float | None
+    explained_variance: float | None
+    value_clip_fraction: float | None
+
+
+@dataclass(frozen=True)
 class Metrics:
     """The numbers of one run. ``seconds`` is the time inside steps: no engine start, no evaluation, no pause."""
 
@@ -68,6 +82,7 @@ class Metrics:
     sync: SyncNumbers
     tokens_per_second: TokensPerSecond
     peak_memory_gib: float | None  # of the fullest device
+    critic: CriticNumbers | None  # None: no critic learnt
 
 
 def records_of(events: Iterable[Event], kind: type[Kind]) -> list[Kind]:
@@ -97,7 +112,19 @@ def metrics(events: Iterable[Event]) -> Metrics:
         sync=_sync(steps, records_of(events, Sync)),
         tokens_per_second=_tokens_per_second(steps),
         peak_memory_gib=max((memory.peak_gib for memory in records_of(events, Memory)), default=None),
+        critic=_critic(with_critic(steps)[-LAST:]),
     )
+
+
+def with_critic(steps: Sequence[Step]) -> list[Step]:
+    """Those in which a critic learnt."""
+    return [step for step in steps if step.value_loss is not None]
+
+
+def mean_of_known(values: Iterable[float | None]) -> float | None:
+    """The mean of what is a finite number; None where nothing is."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return mean(known) if known else None
 
 
 def _held_out(points: Sequence[HeldOut]) -> HeldOutReward:
@@ -135,6 +162,16 @@ def _tokens_per_second(steps: Sequence[Step]) -> TokensPerSecond:
     return TokensPerSecond(
         rollout=_rate([step.tokens_completion for step in steps], [step.phase_seconds.get("rollout", 0.0) for step in steps]),
         train=_rate([step.tokens_trained for step in trained], [step.phase_seconds.get("update_actor", 0.0) for step in trained]),
+    )
+
+
+def _critic(steps: Sequence[Step]) -> CriticNumbers | None:
+    if not steps:
+        return None
+    return CriticNumbers(
+        value_loss=mean_of_known(step.value_loss for step in steps),
+        explained_variance=mean_of_known(step.explained_variance for step in steps),
+        value_clip_fraction=mean_of_known(step.value_clip_fraction for step in steps),
     )
 
 

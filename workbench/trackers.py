@@ -6,6 +6,7 @@ project called "workbench": what they are for is to show many runs beside each o
 
 import math
 import queue
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 KNOWN = ("tensorboard", "wandb", "trackio", "mlflow")
 PROJECT = "workbench"
 SECONDS_TO_CLOSE = 30.0  # for what is on its way when a run ends; a network may hang for ever
+_ODD = re.compile(r"[^\w\-. /]")  # MLflow refuses them in a name
 _KINDS = ("step", "held_out", "knob", "memory")
 
 
@@ -158,24 +160,29 @@ def make_tracker(name: str, folder: Path) -> "GeneralTracker":
 
 
 def numbers_of(record: Record, peak_gib: float = 0.0) -> Numbers | None:
-    """What ``record`` says in numbers; None where it says nothing. What is not finite is left out: half of the trackers refuse it."""
+    """What ``record`` says in numbers; None where it says nothing.
+
+    What is not there or not finite is left out: half of the trackers refuse it.
+    """
     if isinstance(record, Step):
-        values = _of_step(record) | ({"memory/peak_gib": peak_gib} if peak_gib else {})
+        values: Mapping[str, float | None] = _of_step(record) | ({"memory/peak_gib": peak_gib} if peak_gib else {})
     elif isinstance(record, HeldOut):
         values = {"held_out/reward_mean": record.reward_mean, "held_out/reward_stderr": record.stderr}
     elif isinstance(record, Knob):
         values = _of_knob(record)
     else:
         return None
-    finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
+    finite = {name: float(value) for name, value in values.items() if value is not None and math.isfinite(value)}
     return Numbers(record.step, finite) if finite else None
 
 
-def _of_step(step: Step) -> dict[str, float]:
+def _of_step(step: Step) -> dict[str, float | None]:
     return {
         "reward/mean": step.reward_mean,
         "reward/std": step.reward_std,
+        **{f"reward_numbers/{_ODD.sub('_', name)}": value for name, value in step.reward_numbers.items()},
         "kl": step.kl,
+        "kl_weight": step.kl_weight,
         "loss": step.loss,
         "entropy": step.entropy,
         "grad_norm": step.grad_norm,
@@ -189,6 +196,11 @@ def _of_step(step: Step) -> dict[str, float]:
         "completion/tokens_mean": step.completion_tokens_mean,
         "completion/tokens_max": step.completion_tokens_max,
         "completion/truncated_fraction": step.truncated_fraction,
+        "completion/repetition": step.repetition,
+        "critic/value_loss": step.value_loss,
+        "critic/value_clip_fraction": step.value_clip_fraction,
+        "critic/explained_variance": step.explained_variance,
+        "critic/grad_norm": step.critic_grad_norm,
         "groups/without_variance": step.groups_without_variance,
         "tokens/completion": step.tokens_completion,
         "tokens/trained": step.tokens_trained,

@@ -5,7 +5,9 @@ import os
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -103,6 +105,38 @@ def play_fixture() -> Play:
 def one_step_fixture() -> Callable[[EventLog, int, int], None]:
     """Writes one made-up step; see ``one_step``."""
     return one_step
+
+
+@pytest.fixture(name="play_ppo")
+def play_ppo_fixture() -> Play:
+    """Writes a made-up run with a critic and a reward of two parts; see ``play_ppo``."""
+    return play_ppo
+
+
+def play_ppo(steps: int = 20, total: int = 20, *, finish: bool = False) -> EventLog:
+    """As ``play``, with a critic on a device of its own. The numbers of step n: value loss 0.5 / n, explained variance 1 - 3 / n."""
+    log = EventLog()
+    for event in play(steps, total, finish=finish).events:
+        record = event.record
+        if isinstance(record, RunStarted):
+            record = replace(record, algo={"name": "PPO"}, placement={**record.placement, "critic": ["cpu:1"]})
+        if isinstance(record, Step):
+            record = replace(record, **of_critic(record.step))
+        log.emit(record, phase=event.phase, role=event.role, device=event.device)
+    return log
+
+
+def of_critic(step: int) -> dict[str, Any]:
+    """What a step with a critic and a reward of parts has beside the rest."""
+    return {
+        "value_loss": 0.5 / step,
+        "explained_variance": 1 - 3 / step,
+        "value_clip_fraction": 0.1,
+        "critic_grad_norm": 1 + 1 / step,
+        "kl_weight": 0.01 * step,
+        "repetition": 0.02 * step,
+        "reward_numbers": {"right": step / 10, "style/cut_rows": 1.0},
+    }
 
 
 def play(steps: int = 60, total: int = 60, *, log: EventLog | None = None, finish: bool = False) -> EventLog:

@@ -88,6 +88,12 @@ def test_before_the_first_step_there_are_empty_panels_without_labels() -> None:
 
 
 @pytest.mark.parametrize("steps", [60, 2000])
+def test_the_description_with_everything_is_small(play_ppo: Play, steps: int) -> None:
+    text = json.dumps(asdict(chart(History(play_ppo(steps, steps, finish=True).events))), allow_nan=False)
+    assert len(text) < 35_000
+
+
+@pytest.mark.parametrize("steps", [60, 2000])
 def test_the_description_is_small_and_plain_json(play: Play, steps: int) -> None:
     text = json.dumps(asdict(chart(History(play(steps, steps, finish=True).events))), allow_nan=False)
     assert len(text) < 20_000
@@ -101,6 +107,58 @@ def test_turned_knobs_are_marks_one_a_step(play: Play) -> None:
     assert chart(History(log.events)).marks == (Mark(5, 5, ("temperature 1 → 0.7", "clip 0.2 → 0.1, 0.3")),)
     log.emit(Restored(3, "step-000003", {}))
     assert chart(History(log.events)).marks == (Mark(3.5, 3.5, ("restored",)),)
+
+
+CRITIC = ["value_loss", "explained_variance"]
+
+
+def test_a_run_with_a_critic_has_two_panels_more(play: Play, play_ppo: Play) -> None:
+    found = chart(History(play_ppo(4).events))
+    assert [p.key for p in found.panels][4:] == CRITIC
+    assert panel(found, "value_loss").lines[0].values == (0.5, 0.25, 0.1667, 0.125)
+    assert panel(found, "value_loss").axis.low == 0
+    assert panel(found, "explained_variance").lines[0].values == (-2, -0.5, 0, 0.25)
+    assert [label.text for label in panel(found, "explained_variance").labels] == ["0.25"]
+    assert [p.key for p in chart(History(play_ppo(0).events)).panels][4:] == CRITIC  # there before the first step: nothing moves
+
+
+def test_a_critic_far_off_at_first_does_not_press_the_rest_flat(play_ppo: Play) -> None:
+    explained = panel(chart(History(play_ppo(4).events)), "explained_variance")
+    assert (explained.axis.low, explained.note) == (-1, "below -1 is cut")
+    explained = panel(chart(History(altered(play_ppo(4), explained_variance=-5.0).events)), "explained_variance")
+    assert (explained.axis.low, explained.axis.high) == (-1, 0)
+    explained = panel(chart(History(altered(play_ppo(4), explained_variance=0.5).events)), "explained_variance")
+    assert (explained.axis.low, explained.note) == (0, "")
+
+
+def test_what_else_a_run_tells_is_folded_away(play_ppo: Play) -> None:
+    found = chart(History(play_ppo(2).events))
+    told = {p.title: p.lines[0].values for p in found.more}
+    assert told == {
+        "Reward: right": (0.1, 0.2),
+        "Reward: style/cut_rows": (1.0, 1.0),
+        "Critic's gradient": (2.0, 1.5),
+        "Weight of the KL": (0.01, 0.02),
+        "Repetition": (0.02, 0.04),
+    }
+    assert found.fold == f"More curves: {', '.join(told)}"
+    assert all(p.labels for p in found.more)
+
+
+def test_what_does_not_move_has_no_curve(play: Play) -> None:
+    still = altered(play(3), kl_weight=0.01, repetition=0.0)
+    assert (chart(History(still.events)).more, chart(History(still.events)).fold) == ((), "")
+
+
+def test_steps_without_a_number_leave_a_gap(play_ppo: Play) -> None:
+    log = play_ppo(2)
+    (first, _) = (event.record for event in log.events if event.kind == "step")
+    assert isinstance(first, Step)
+    log.emit(replace(first, step=3, value_loss=None, explained_variance=float("nan"), reward_numbers={}))
+    found = chart(History(log.events))
+    assert panel(found, "value_loss").lines[0].values == (0.5, 0.25, None)
+    assert panel(found, "explained_variance").lines[0].values == (-2, -0.5, None)
+    assert found.more[0].lines[0].values == (0.1, 0.2, None)
 
 
 def test_marks_are_drawn(play: Play) -> None:

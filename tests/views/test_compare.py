@@ -59,6 +59,29 @@ def test_a_row_holds_the_numbers_of_metrics_json(play: Play) -> None:
     assert row.kl == pytest.approx(sum(step.kl for step in steps) / 10)
 
 
+def test_a_critic_and_parts_of_the_reward_where_a_run_has_them(play: Play, play_ppo: Play) -> None:
+    found = compare_runs([told(play_ppo(20)), told(play(20), "b")])
+    ppo, grpo = found.table
+    assert ppo.critic == metrics(play_ppo(20).events).critic
+    assert (grpo.critic, grpo.reward_numbers, grpo.curve.value_loss, grpo.curve.explained_variance) == (None, {}, (), ())
+    assert ppo.reward_numbers == {"right": pytest.approx(1.55), "style/cut_rows": 1.0}  # the mean of 1.1 to 2.0
+    assert ppo.curve.value_loss[:2] == (0.5, 0.25)
+    assert ppo.curve.explained_variance[:3] == (-2, -0.5, 0)
+    rows = [line.split() for line in found.text.splitlines()]
+    assert ["value", "loss", "0.033", "—"] in rows
+    assert ["right", "1.55", "—"] in rows
+    words = [text.get_text() for axes in found.figure().axes for text in axes.texts]
+    assert {"Value loss", "Explained variance"} <= set(words)
+    assert [len(axes.lines) for axes in found.figure().axes[-2:]] == [1, 1]
+
+
+def test_without_a_critic_nothing_is_said_of_one(play: Play) -> None:
+    found = compare_runs([told(play(5))])
+    assert len(found.figure().axes) == 4
+    assert "Critic" not in found.text
+    assert "Parts of the reward" not in found.text
+
+
 def test_percentiles_of_whole_steps(play: Play) -> None:
     log = begun()
     (first,) = records_of(play(1).events, Step)

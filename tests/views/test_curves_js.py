@@ -203,6 +203,39 @@ def test_a_mark_says_what_it_is_under_the_pointer_and_to_a_screen_reader(
     assert "kl 0.25 → 0.5, step 25; restored, after step 40" in page.locator("#one svg").first.get_attribute("aria-label")
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_run_with_a_critic_has_a_row_more_and_the_rest_on_a_fold(show: Callable[..., Any], play_ppo: Play, dark: bool) -> None:
+    page = show(play_ppo(20, finish=True), dark=dark, name="critic")
+    assert page.locator("#one > .wb-view > .wb-panels svg").count() == 6
+    assert texts(page, 5) == ["critic", "0.85"]
+    fold = page.locator("#one .wb-more")
+    assert fold.locator("summary").text_content().startswith("More curves: Reward: right, Reward: style/cut_rows")
+    assert fold.locator("svg").first.is_hidden()
+    fold.locator("summary").click()
+    page.wait_for_function("document.querySelectorAll('#one .wb-more .wb-read text').length > 0")
+    assert fold.locator("svg").count() == 5
+    assert texts(page, 6) == ["mean", "2"]
+    page.locator("#one svg").first.focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    assert page.locator("#one .wb-here").all_text_contents() == ["19"] * 11  # folded out they are read with the others
+    if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
+        page.locator("#one").screenshot(path=Path(folder) / f"curves-more-{'dark' if dark else 'light'}.png")
+
+
+def test_panels_come_with_what_a_run_tells(show: Callable[..., Any], play: Play, play_ppo: Play) -> None:
+    page = show(play(3))
+    assert page.locator("#one .wb-more").is_hidden()
+    page.locator("#one svg").first.focus()
+    page.keyboard.press("ArrowLeft")
+    send(page, play_ppo(3))
+    assert page.locator("#one > .wb-view > .wb-panels svg").count() == 6
+    assert page.locator("#one .wb-more").is_visible()
+    assert texts(page, 4) == ["value loss", "0.17", "3"]  # the step under the crosshair
+    send(page, play(3))
+    assert page.locator("#one svg").count() == 4
+
+
 def test_an_interrupted_run_is_red(show: Callable[..., Any], play: Play) -> None:
     log = play(31)
     log.emit(State("interrupted"))

@@ -35,6 +35,20 @@ def test_a_bucket_has_the_mean_of_its_steps_and_the_maximum_of_maxima(a_step: St
     assert series.column("rollout") == [2.0, 2.0]
 
 
+def test_what_only_some_steps_tell_is_the_mean_of_those(a_step: Step) -> None:
+    series = Series(limit=1)
+    series.add(replace(a_step, step=1, value_loss=0.5, reward_numbers={"right": 0.25, "rollout": 9.0}))
+    series.add(replace(a_step, step=2, value_loss=None, reward_numbers={"style": 1.0}))
+    assert series.column("value_loss") == [0.5]
+    assert series.column("explained_variance") == [None]
+    assert list(series.parts) == ["right", "rollout", "style"]
+    assert [series.column(name) for name in series.parts.values()] == [[0.25], [9.0], [1.0]]  # no phase, whatever its name
+
+
+def test_a_run_says_at_its_beginning_whether_it_has_a_critic(play: Play, play_ppo: Play) -> None:
+    assert (History().has_critic, History(play(0).events).has_critic, History(play_ppo(0).events).has_critic) == (False, False, True)
+
+
 def test_a_long_run_has_bounded_points_that_cover_every_step(a_step: Step) -> None:
     series = Series()
     for number in range(1, 10_001):

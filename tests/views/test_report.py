@@ -32,6 +32,22 @@ def test_the_figure_is_small_enough_to_be_saved_twice(play: Play) -> None:
     assert 5_000 < len(report(play(2000, 2000, finish=True).events).png) < 60_000
 
 
+def test_with_a_critic_the_figure_is_a_row_taller_and_the_rest_is_on_a_fold(play_ppo: Play) -> None:
+    found = report(play_ppo(20, finish=True).events)
+    assert Image.open(BytesIO(found.png)).size == (1440, 840 * 3 // 2)
+    assert found.html.count("<img") == 2
+    assert "<details" in found.html
+    assert "<summary>More curves: Reward: right, Reward: style/cut_rows, Critic&#x27;s gradient" in found.html
+    assert "Value loss, Explained variance over the steps" in found.html
+    row = next(line for line in found.text.splitlines() if line.startswith("Explained variance"))
+    assert row.split()[-1] == "0.85"  # 1 - 3 / 20
+    assert max(map(len, found.text.splitlines())) <= 100
+
+
+def test_without_more_there_is_no_fold(play: Play) -> None:
+    assert "<details" not in report(play(5).events).html
+
+
 def test_one_step_is_enough_for_a_figure(play: Play) -> None:
     assert len(report(play(1).events).png) > 5_000
 

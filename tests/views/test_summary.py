@@ -36,6 +36,48 @@ def test_the_shares_of_the_phases_make_a_whole(play: Play) -> None:
     assert abs(sum(float(row[3].removesuffix(" %")) for row in phases.rows) - 100) < 0.4
 
 
+def test_what_the_critic_learnt(play_ppo: Play) -> None:
+    found = summary(play_ppo(20, finish=True).events)
+    tables = {table.title: table for table in found.tables}
+    assert tables["What the critic learnt, first step to last"].rows == (
+        ("value loss", "0.50 → 0.025", "half the squared error of a value"),
+        ("explained variance", "-2 → 0.85", "0: no better than the mean return"),
+        ("values held by the clip", "10.0 %", "of response tokens"),
+        ("weight of the KL", "0.01 → 0.20", "of its first step and its last"),
+    )
+    assert "groups without variance" not in found.text  # a critic learns from every completion
+    assert "<details" in found.html
+    assert max(map(len, found.text.splitlines())) <= 80
+
+
+def test_steps_in_which_the_actor_waited_are_counted(play_ppo: Play) -> None:
+    log = EventLog()
+    for step in (event.record for event in play_ppo(4).events if event.kind == "step"):
+        assert isinstance(step, Step)
+        log.emit(replace(step, kl_weight=0.01, tokens_trained=0 if step.step < 3 else 9))
+    (table,) = (table for table in summary(log.events).tables if table.title.startswith("What the critic"))
+    assert table.rows[-1] == ("steps for the critic alone", "2 of 4", "the actor waited")
+    assert [row[0] for row in table.rows] == ["value loss", "explained variance", "values held by the clip", "steps for the critic alone"]
+
+
+def test_parts_of_the_reward_over_the_first_and_the_last_tenth(play_ppo: Play) -> None:
+    tables = {table.title: table for table in summary(play_ppo(20).events).tables}
+    parts = tables["Parts of the reward"]
+    assert parts.names == ("", "first 2 steps", "last 2 steps")
+    assert parts.rows == (("right", "0.15", "1.95"), ("style/cut_rows", "1", "1"))  # (0.1 + 0.2) / 2, (1.9 + 2.0) / 2
+    (parts,) = (table for table in summary(play_ppo(1).events).tables if table.title == "Parts of the reward")
+    assert (parts.names, parts.rows[0]) == (("", "first step"), ("right", "0.10"))
+    (parts,) = (table for table in summary(play_ppo(2).events).tables if table.title == "Parts of the reward")
+    assert (parts.names, parts.rows[0]) == (("", "first step", "last step"), ("right", "0.10", "0.20"))
+
+
+def test_a_run_without_a_critic_says_nothing_of_one(play: Play) -> None:
+    text = summary(play(3).events).text
+    assert "critic" not in text
+    assert "Parts of the reward" not in text
+    assert "groups without variance" in text
+
+
 def test_a_run_of_nothing_has_no_empty_tables() -> None:
     found = summary([])
     assert found.tables == ()

@@ -71,6 +71,25 @@ def test_a_row_for_each_device_with_what_its_roles_did() -> None:
     assert shown.phase_seconds("update_actor") == 2  # once, on however many devices
 
 
+def test_a_critic_on_its_own_devices_has_a_row_with_its_work() -> None:
+    log = log_of({"actor": ["local:0"], "critic": ["local:1"], "rollout": ["local:2"], "reference": ["local:0"], "reward": ["cpu:0"]})
+    phases = [("rollout", 0.0, 4.0), ("reference", 4.0, 1.0), ("values", 5.0, 1.0), ("advantages", 6.0, 0.5), ("update_critic", 6.5, 1.5)]
+    tell(log, 1, [*phases, ("update_actor", 8.0, 1.0), ("sync", 9.0, 1.0)])
+    shown = timeline(log.events)
+    actor, critic, engine, _ = shown.rows
+    assert bars(critic) == [("values", 1, 5, 6), ("update_critic", 1, 6.5, 8)]
+    assert bars(actor) == [("reference", 1, 4, 5), ("update_actor", 1, 8, 9), ("sync", 1, 9, 10)]
+    assert bars(engine) == [("rollout", 1, 0, 4), ("sync", 1, 9, 10)]
+    assert shown.busy_fraction["local:1"] == 0.25
+    assert [box.hint for box in boxes(shown, "values")] == ["values of step 1: 1.00 s"]
+
+
+def test_a_critic_that_shares_with_the_actor_works_on_its_row() -> None:
+    log = log_of({"actor": ["local:0"], "critic": ["local:0"], "rollout": ["local:1"]})
+    tell(log, 1, [("rollout", 0.0, 1.0), ("values", 1.0, 1.0), ("update_critic", 2.0, 1.0), ("update_actor", 3.0, 1.0)])
+    assert [bar.phase for bar in timeline(log.events).rows[0].bars] == ["values", "update_critic", "update_actor"]
+
+
 def test_the_first_step_begins_with_its_own_work() -> None:
     shown = timeline(turns(4, TOGETHER).events, 1, 2)
     assert (shown.seconds, dict(shown.ends)) == (19, {1: 9, 2: 19})

@@ -1,7 +1,10 @@
-"""The four panels of the curves as plain data: scales, ticks, lines. The widget and the figure draw the same description."""
+"""The panels of the curves as plain data: scales, ticks, lines. The widget and the figure draw the same description.
+
+Four are in every run, two more where it has a critic. What else a run tells is folded away until it is asked for.
+"""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.records import PHASES, HeldOut, percentile
@@ -15,6 +18,7 @@ Values = tuple[float | None, ...]
 
 LABEL_GAP = 0.117  # between two labels, of the height of a panel
 EMPTY = Axis(0.0, 1.0, ((0.0, "0"),))  # of a panel that has nothing to show
+LEAST_EXPLAINED = -1.0  # a critic that has learnt nothing yet may be far below: that would press all that follows flat
 
 
 @dataclass(frozen=True)
@@ -76,22 +80,27 @@ class Chart:
     marks: tuple[Mark, ...] = ()
     strength: float = 1.0  # of the lines of the marks
     flags: tuple[Flag, ...] = ()
+    more: tuple[Panel, ...] = ()  # folded away
+    fold: str = ""  # what stands on the fold; nothing where there is none
 
 
 def chart(history: History) -> Chart:
     """The panels as they stand after the events so far."""
     buckets = history.series.buckets
-    panels = (_reward(history), _kl(history), _length(history), _seconds(history))
+    panels = (_reward(history), _kl(history), _length(history), _seconds(history), *_critic(history))
+    more = tuple(_others(history))
     axis = steps_axis(history.step, history.total)
     found = marks(history.turns, history.restores, history.step)
     return Chart(
         axis=axis,
         first=tuple(bucket.first for bucket in buckets),
         last=tuple(bucket.last for bucket in buckets),
-        panels=tuple(replace(panel, labels=_labels(panel)) for panel in panels) if buckets else panels,
+        panels=tuple(map(_labelled, panels)) if buckets else panels,
         marks=found,
         strength=strength(found),
         flags=flags(found, axis.high),
+        more=tuple(map(_labelled, more)),
+        fold=f"More curves: {', '.join(panel.title for panel in more)}" if more else "",
     )
 
 
@@ -136,6 +145,43 @@ def _seconds(history: History) -> Panel:
     totals = [sum(value or 0.0 for value in column) for column in zip(*(line.values for line in lines), strict=True)]
     axis = scale(0.0, _without_outliers(totals)) if any(totals) else EMPTY
     return Panel("seconds", "Time per step", "seconds by phase", "stack", axis, lines)
+
+
+def _critic(history: History) -> tuple[Panel, ...]:
+    """How well the values fit; there from the start where the run has a critic."""
+    if not history.has_critic:
+        return ()
+    loss = _plain("value_loss", "Value loss", "per token", _line(history, "value loss", "update_critic", "value_loss"))
+    line = _line(history, "critic", "update_critic", "explained_variance")
+    seen = [0.0, *_known(line.values)]
+    axis = scale(max(LEAST_EXPLAINED, min(seen)), max(seen)) if any(seen) else EMPTY
+    note = f"below {LEAST_EXPLAINED:g} is cut" if min(seen) < LEAST_EXPLAINED else ""
+    return loss, Panel("explained_variance", "Explained variance", "of the returns; 1: all", "lines", axis, (line,), note=note)
+
+
+def _others(history: History) -> Iterator[Panel]:
+    """What the reward tells of itself, and what moved: a weight that stays or nothing repeated needs no curve."""
+    for name, column in history.series.parts.items():
+        yield _plain(column, f"Reward: {name}", "", _line(history, "mean", "reward", column))
+    gradient = _line(history, "norm", "update_critic", "critic_grad_norm")
+    if _known(gradient.values):
+        yield _plain("critic_grad_norm", "Critic's gradient", "before clipping", gradient)
+    weight = _line(history, "weight", "reference", "kl_weight")
+    if len(set(_known(weight.values))) > 1:
+        yield _plain("kl_weight", "Weight of the KL", "", weight)
+    repeated = _line(history, "share", "rollout", "repetition")
+    if any(_known(repeated.values)):
+        yield _plain("repetition", "Repetition", "4-grams that a completion had before", repeated)
+
+
+def _plain(key: str, title: str, unit: str, line: Line) -> Panel:
+    """One line over an axis that holds 0."""
+    seen = [0.0, *_known(line.values)]
+    return Panel(key, title, unit, "lines", scale(min(seen), max(seen)) if any(seen) else EMPTY, (line,))
+
+
+def _labelled(panel: Panel) -> Panel:
+    return replace(panel, labels=_labels(panel))
 
 
 def _labels(panel: Panel) -> tuple[Label, ...]:

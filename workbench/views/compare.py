@@ -4,25 +4,23 @@ Everything is read from the runs' events. One column is one run; its colour is t
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from workbench.events import Event, standing
-from workbench.metrics import PhaseSeconds, metrics, records_of
+from workbench.metrics import LAST, CriticNumbers, PhaseSeconds, mean_of_known, metrics, records_of
 from workbench.palette import PAPER
-from workbench.records import PHASES, Answers, HeldOut, Knob, Step, mean, percentile
+from workbench.records import Answers, HeldOut, Knob, Step, mean, percentile
 from workbench.views.answers import AnswerRow, answer_rows, answers_html, answers_text
+from workbench.views.compare_sections import sections_of
 from workbench.views.compare_table import Head, Section, table_html, table_text
 from workbench.views.history import History
 from workbench.views.settings import Setting, differing, plain, settings_of
-from workbench.views.text import NOTHING, duration, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-LAST = 10  # steps: one batch is noisy
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,8 @@ class Curve:
     kl: tuple[float | None, ...]
     held_out: tuple[HeldOut, ...]
     turned: tuple[int, ...] = ()
+    value_loss: tuple[float | None, ...] = ()  # empty, as below, where no critic learnt
+    explained_variance: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ class RunRow:
     held_out_gain_stderr: float | None
     reward: float | None  # mean over the last ``LAST`` steps
     kl: float | None  # nats per token, over the same steps
+    critic: CriticNumbers | None  # None: no critic learnt
+    reward_numbers: dict[str, float | None]  # what the reward tells of itself, over the same steps
     step_seconds: PhaseSeconds | None  # of whole steps
     phase_seconds: dict[str, PhaseSeconds]
     rollout_tokens_per_second: float | None
@@ -130,9 +132,8 @@ class RunComparison:
 
     @property
     def _sections(self) -> list[Section]:
-        found = [_outcome(self.table), _times(self.table), _cost(self.table), _knobs(self.table)]
         different = tuple((setting.name, tuple((plain(value),) for value in setting.values)) for setting in self.settings)
-        return [section for section in (*found, Section("Settings that differ", different)) if section.rows]
+        return [*sections_of(self.table), *([Section("Settings that differ", different)] if different else [])]
 
 
 def compare_runs(runs: Sequence[Told]) -> RunComparison:
@@ -163,6 +164,8 @@ def _row(name: str, state: str, events: Sequence[Event]) -> RunRow:
         held_out_gain_stderr=gain.stderr if both else None,
         reward=mean([step.reward_mean for step in steps[-LAST:]]) if steps else None,
         kl=mean([step.kl for step in steps[-LAST:]]) if steps else None,
+        critic=numbers.critic,
+        reward_numbers=_reward_numbers(steps[-LAST:]),
         step_seconds=PhaseSeconds(*(percentile(seconds, percent) for percent in (50, 95, 99))) if seconds else None,
         phase_seconds=numbers.phase_seconds,
         rollout_tokens_per_second=numbers.tokens_per_second.rollout,
@@ -173,14 +176,21 @@ def _row(name: str, state: str, events: Sequence[Event]) -> RunRow:
     )
 
 
+def _reward_numbers(steps: Sequence[Step]) -> dict[str, float | None]:
+    names = dict.fromkeys(name for step in steps for name in step.reward_numbers)
+    return {name: mean_of_known(step.reward_numbers.get(name) for step in steps) for name in names}
+
+
 def _curve(history: History) -> Curve:
     buckets = history.series.buckets
+    of_critic = {name: tuple(history.series.column(name)) for name in ("value_loss", "explained_variance")}
     return Curve(
         step=tuple((bucket.first + bucket.last) / 2 for bucket in buckets),
         reward=tuple(bucket["reward_mean"] for bucket in buckets),
         kl=tuple(bucket["kl"] for bucket in buckets),
         held_out=tuple(point for _, point in sorted(history.held_out.items())),
         turned=tuple(at for at, bucket in enumerate(buckets) if any(bucket.first <= turn.first <= bucket.last for turn in history.turns)),
+        **{name: values for name, values in of_critic.items() if any(value is not None for value in values)},
     )
 
 
@@ -192,90 +202,6 @@ def _numbered(names: Sequence[str]) -> list[str]:
         seen[name] = seen.get(name, 0) + 1
         numbered.append(f"{name} ({seen[name]})" if names.count(name) > 1 else name)
     return numbered
-
-
-# ---------------------------------------------------------------- the table
-
-
-def _outcome(rows: Sequence[RunRow]) -> Section:
-    def before(row: RunRow) -> str:
-        return _score(row, 0, row.held_out_before)
-
-    def after(row: RunRow) -> str:
-        return _score(row, -1, row.held_out_after)
-
-    def gain(row: RunRow) -> str:
-        return f"{row.held_out_gain:+.3f} ± {row.held_out_gain_stderr:.3f}" if row.held_out_gain is not None else NOTHING
-
-    return _section(
-        "Outcome",
-        rows,
-        {
-            "state": lambda row: row.state,
-            "steps": lambda row: f"{row.steps} in {duration(row.seconds)}" if row.steps else "0",
-            "held-out reward before": before,
-            "held-out reward after": after,
-            "gain": gain,
-            "held-out answers": lambda row: _how(row.curve.held_out),
-            f"reward, last {LAST} steps": lambda row: number(row.reward),
-            f"KL to reference, last {LAST} steps": lambda row: number(row.kl),
-        },
-    )
-
-
-def _how(scores: Sequence[HeldOut]) -> str:
-    if not scores:
-        return NOTHING
-    return f"at temperature {scores[-1].temperature:g}" if scores[-1].temperature else "greedily"
-
-
-def _score(row: RunRow, at: int, value: float | None) -> str:
-    return f"{value:.3f} ± {row.curve.held_out[at].stderr:.3f}" if value is not None else NOTHING
-
-
-def _times(rows: Sequence[RunRow]) -> Section:
-    found = [phase for phase in PHASES if any(phase in row.phase_seconds for row in rows)]
-    lines = [(phase, tuple(_percentiles(row.phase_seconds.get(phase)) for row in rows)) for phase in found]
-    if any(row.step_seconds for row in rows):
-        lines.append(("whole step", tuple(_percentiles(row.step_seconds) for row in rows)))
-    return Section("Time in a step", tuple(lines), ("p50", "p95", "p99"))
-
-
-def _percentiles(seconds: PhaseSeconds | None) -> tuple[str, ...]:
-    return tuple(map(duration, (seconds.p50, seconds.p95, seconds.p99))) if seconds else (NOTHING, "", "")
-
-
-def _cost(rows: Sequence[RunRow]) -> Section:
-    return _section(
-        "Speed and memory",
-        rows,
-        {
-            "rollout, tokens/s": lambda row: number(row.rollout_tokens_per_second),
-            "training, tokens/s": lambda row: number(row.train_tokens_per_second),
-            "peak memory": lambda row: number(row.peak_memory_gib, "GiB"),
-        },
-    )
-
-
-def _knobs(rows: Sequence[RunRow]) -> Section:
-    names = dict.fromkeys(knob.name for row in rows for knob in row.knobs)
-    return _section(
-        "Changed while it ran",
-        rows,
-        {
-            name: lambda row, name=name: (
-                "\n".join(  # type: ignore[misc]
-                    f"step {knob.step}: {plain(knob.old)} → {plain(knob.new)}" for knob in row.knobs if knob.name == name
-                )
-                or NOTHING
-            )
-            for name in names
-        },
-    )
-
-
-def _section(title: str, rows: Sequence[RunRow], lines: dict[str, Callable[[RunRow], str]]) -> Section:
-    return Section(title, tuple((label, tuple((text(row),) for row in rows)) for label, text in lines.items()))
 
 
 def _subtitle(row: RunRow) -> str:

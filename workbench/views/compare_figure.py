@@ -1,11 +1,13 @@
 """Runs beside each other as a figure: reward, KL, time per phase, speed and memory. Imports matplotlib only to draw."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 from workbench.palette import GRID, INK, MUTED, PAPER
 from workbench.records import PHASES
+from workbench.views.chart import EMPTY, LEAST_EXPLAINED
 from workbench.views.figure import DPI, HEIGHT_IN, WIDTH_IN
 from workbench.views.runs_palette import run_colour, run_dash
 from workbench.views.scales import Axis, scale, steps_axis
@@ -17,25 +19,30 @@ if TYPE_CHECKING:
 
     from workbench.views.compare import Curve, RunRow
 
+    Values = Callable[[Curve], Sequence[float | None]]
+
 _BASE = "#c3c9d0"
 _LEGEND = 0.36  # inches a line of names takes
+_CRITIC_IN = 2.7  # inches a row of two panels takes
 _PER_LINE = 4
 _LABELLED = 4  # runs; the numbers of more would cover each other, and the table has them
 
 
 def draw(rows: "Sequence[RunRow]") -> "Figure":
-    """Four panels on white paper, the names above them."""
+    """Four panels on white paper, two more where a run has a critic; the names above them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     legend = _LEGEND * -(-len(rows) // _PER_LINE)
-    height = HEIGHT_IN + legend
+    of_critic = [_value_loss, _explained] if any(row.curve.value_loss for row in rows) else []
+    below = _CRITIC_IN if of_critic else 0.0
+    height = HEIGHT_IN + legend + below
     figure = Figure(figsize=(WIDTH_IN, height), dpi=DPI, facecolor=PAPER)
     FigureCanvasAgg(figure)
     _names(figure, rows, height)
-    boxes = [(0.5, 3.2, 3.85, 1.9), (5.3, 3.2, 3.85, 1.9), (1.15, 0.35, 3.2, 2.0), (6.05, 0.35, 2.5, 2.0)]
-    panels = [_reward, _kl, _phases, _cost]
-    for (left, bottom, width, tall), panel in zip(boxes, panels, strict=True):
+    boxes = [(0.5, 3.2 + below, 3.85, 1.9), (5.3, 3.2 + below, 3.85, 1.9), (1.15, 0.35, 3.2, 2.0), (6.05, 0.35, 2.5, 2.0)]
+    boxes += [(0.5, 3.2, 3.85, 1.9), (5.3, 3.2, 3.85, 1.9)][: len(of_critic)]
+    for (left, bottom, width, tall), panel in zip(boxes, [_reward, _kl, _phases, _cost, *of_critic], strict=True):
         axes = figure.add_axes((left / WIDTH_IN, bottom / height, width / WIDTH_IN, tall / height))
         panel(axes, rows)
     return figure
@@ -76,14 +83,28 @@ def _reward(axes: "Axes", rows: "Sequence[RunRow]") -> None:
 
 
 def _kl(axes: "Axes", rows: "Sequence[RunRow]") -> None:
-    curves = [row.curve for row in rows]
-    seen = [0.0, *_known(value for curve in curves for value in curve.kl)]
-    axis = scale(min(seen), max(seen)) if any(seen) else Axis(0.0, 1.0, ((0.0, "0"),))
-    _over_steps(axes, curves, lambda curve: curve.kl, axis)
+    _from_zero(axes, rows, lambda curve: curve.kl)
     _title(axes, "KL to reference", "nats per token")
 
 
-def _over_steps(axes: "Axes", curves: "Sequence[Curve]", values: "Callable[[Curve], Sequence[float | None]]", axis: Axis) -> None:
+def _value_loss(axes: "Axes", rows: "Sequence[RunRow]") -> None:
+    _from_zero(axes, rows, lambda curve: curve.value_loss)
+    _title(axes, "Value loss", "half the squared error of a value, mean over tokens")
+
+
+def _explained(axes: "Axes", rows: "Sequence[RunRow]") -> None:
+    _from_zero(axes, rows, lambda curve: curve.explained_variance, LEAST_EXPLAINED)
+    _title(axes, "Explained variance", "of the returns; 1: all, 0: no better than their mean")
+
+
+def _from_zero(axes: "Axes", rows: "Sequence[RunRow]", values: "Values", least: float = -math.inf) -> None:
+    """Over an axis that holds 0; what is below ``least`` is cut."""
+    curves = [row.curve for row in rows]
+    seen = [0.0, *_known(value for curve in curves for value in values(curve))]
+    _over_steps(axes, curves, values, scale(max(least, min(seen)), max(seen)) if any(seen) else EMPTY)
+
+
+def _over_steps(axes: "Axes", curves: "Sequence[Curve]", values: "Values", axis: Axis) -> None:
     last = max((curve.step[-1] for curve in curves if curve.step), default=1)
     steps = steps_axis(round(last), round(last))
     _plain(axes)
@@ -95,6 +116,8 @@ def _over_steps(axes: "Axes", curves: "Sequence[Curve]", values: "Callable[[Curv
     axes.spines["bottom"].set_color(_BASE)
     axes.annotate("step", (1, 0), (10, -10), "axes fraction", "offset points", fontsize=7.5, color=MUTED)
     for at, curve in enumerate(curves):
+        if not values(curve):
+            continue
         heights = [float("nan") if value is None else value for value in values(curve)]
         marker = "o" if len(heights) == 1 else None
         axes.plot(curve.step, heights, color=run_colour(at), linestyle=run_dash(at), linewidth=1.5, marker=marker, ms=3)

@@ -1,8 +1,9 @@
 """``run.watch()``: the curves of a run, live in the notebook while the kernel stays free.
 
 The browser gets two bounded descriptions, never a history: ``head`` (the state in words, a few hundred bytes) at most four
-times a second, and ``chart`` (at most 200 points a line) when a step has ended. ``curves.js`` draws both and computes
-nothing but pixels. Whatever is synced is also saved in the notebook, so its size does not grow with the run.
+times a second, and ``chart`` (at most 200 points a line) when a step has ended. ``curves.js`` draws both, each panel by
+``panel.js``, and computes nothing but pixels. Whatever is synced is also saved in the notebook, so its size does not grow
+with the run.
 """
 
 import threading
@@ -24,7 +25,7 @@ _STOOD = '<div style="opacity:0.72">This is how it stood when it was drawn; run.
 class Watch(Live):
     """The live view of one event stream. ``watch(log)`` makes it; every output that shows it is a view of the same model."""
 
-    _esm = source("curves.js")
+    _esm = source("panel.js", "curves.js")
     _css = source("curves.css")
     head = traitlets.Dict().tag(sync=True)
     chart = traitlets.Dict().tag(sync=True)

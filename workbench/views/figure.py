@@ -1,5 +1,6 @@
 """The curves as a PNG, drawn by matplotlib from the same description as the live view. Imports matplotlib only to draw."""
 
+from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from workbench.views.text import number
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTH_IN, HEIGHT_IN, DPI = 9.6, 5.6, 150
+WIDTH_IN, HEIGHT_IN, DPI = 9.6, 5.6, 150  # the height of two rows of panels
 # Inches: the frame of one panel within its cell. To the right stand the names and last values of its lines.
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.46, 1.38, 0.6, 0.34
 _ROWS = (5, 15, 26)  # points above a plot: of the flags; the highest is the title's
@@ -20,20 +21,23 @@ _DASH = (0, (2, 3))
 _HALO = {"boxstyle": "square,pad=0.1", "facecolor": PAPER, "linewidth": 0}
 
 
-def png(chart: Chart) -> bytes:
-    """The panels two by two on white paper, ``WIDTH_IN * DPI`` by ``HEIGHT_IN * DPI`` pixels."""
+def png(chart: Chart, panels: Sequence[Panel] | None = None) -> bytes:
+    """``panels`` (the chart's own) two by two on white paper, ``WIDTH_IN * DPI`` by ``HEIGHT_IN / 2 * DPI`` pixels a row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
 
-    figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI, facecolor=PAPER)
-    FigureCanvasAgg(figure)
+    panels = chart.panels if panels is None else panels
+    rows = -(-len(panels) // 2)
     cell_width, cell_height = WIDTH_IN / 2, HEIGHT_IN / 2
-    for at, panel in enumerate(chart.panels):
+    tall = rows * cell_height
+    figure = Figure(figsize=(WIDTH_IN, tall), dpi=DPI, facecolor=PAPER)
+    FigureCanvasAgg(figure)
+    for at, panel in enumerate(panels):
         left = at % 2 * cell_width + _LEFT
-        bottom = (1 - at // 2) * cell_height + _BOTTOM
+        bottom = (rows - 1 - at // 2) * cell_height + _BOTTOM
         width, height = cell_width - _LEFT - _RIGHT, cell_height - _TOP - _BOTTOM
-        axes = figure.add_axes((left / WIDTH_IN, bottom / HEIGHT_IN, width / WIDTH_IN, height / HEIGHT_IN))
+        axes = figure.add_axes((left / WIDTH_IN, bottom / tall, width / WIDTH_IN, height / tall))
         _draw(axes, chart, panel)
     raw, out = BytesIO(), BytesIO()
     figure.savefig(raw, format="png", dpi=DPI)

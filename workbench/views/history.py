@@ -14,7 +14,9 @@ ENDS = ("finished", "stopped", "failed")
 TURNS = 40  # of knobs, the latest; more would be a hatching
 POINTS = 200  # a panel is some 250 pixels wide: more points can't be seen
 _TOPS = ("completion_tokens_max", "logprob_diff_max")  # in a bucket these keep their maximum, all others their mean
-_FIELDS = ("reward_mean", "kl", "completion_tokens_mean", "truncated_fraction", "seconds", "logprob_diff_mean", *_TOPS)
+_FIELDS = ("reward_mean", "kl", "completion_tokens_mean", "truncated_fraction", "seconds", "logprob_diff_mean", "repetition", *_TOPS)
+_WHERE_TOLD = ("kl_weight", "value_loss", "explained_variance", "critic_grad_norm")  # None in a step that has none
+_PART = "reward_numbers/"  # before the name of what a reward tells
 
 
 @dataclass
@@ -69,12 +71,20 @@ class Series:
             self.buckets.append(bucket)
 
     def column(self, name: str) -> list[float | None]:
-        """``name`` of every bucket; a name is a field of ``Step`` or a phase (its seconds)."""
+        """``name`` of every bucket; a name is a field of ``Step``, a phase (its seconds) or one of ``parts``."""
         return [bucket[name] for bucket in self.buckets]
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What the reward tells of itself, in any step: its name for people -> that of its column."""
+        columns = (name for bucket in self.buckets for name in bucket.sums if name.startswith(_PART))
+        return {column.removeprefix(_PART): column for column in columns}
 
 
 def _bucket(step: Step) -> Bucket:
     values = {name: float(getattr(step, name)) for name in _FIELDS} | step.phase_seconds
+    values |= {name: getattr(step, name) for name in _WHERE_TOLD if getattr(step, name) is not None}
+    values |= {_PART + name: value for name, value in step.reward_numbers.items()}
     finite = {name: value for name, value in values.items() if math.isfinite(value)}
     sums = {name: value for name, value in finite.items() if name not in _TOPS}
     tops = {name: value for name, value in finite.items() if name in _TOPS}
@@ -170,6 +180,11 @@ class History:
         self.failed_in = ""
         self._waits.clear()
         self.phases.clear()
+
+    @property
+    def has_critic(self) -> bool:
+        """As the run says of itself at its beginning."""
+        return self.started is not None and "critic" in self.started.placement
 
     @property
     def shown(self) -> str:

@@ -23,13 +23,13 @@ AT_REST = (*OVER, "paused")
 _HERE = Path(__file__).parent
 
 
-def source(name: str) -> str:
-    """A file of this folder behind what all files of its kind share: one module, or one style sheet, without a build step.
+def source(*names: str) -> str:
+    """Files of this folder behind what all of their kind share: one module, or one style sheet, without a build step.
 
     As text: of a path anywidget watches the file, and its signal would keep every widget alive.
     """
-    kind = Path(name).suffix
-    return "\n".join((_HERE / part).read_text(encoding="utf-8") for part in (f"shared{kind}", name))
+    kind = Path(names[0]).suffix
+    return "\n".join((_HERE / part).read_text(encoding="utf-8") for part in (f"shared{kind}", *names))
 
 
 class Live(anywidget.AnyWidget):

@@ -34,10 +34,19 @@ class Report:
         """The curves as a PNG; empty before the first step."""
         return png(self.chart) if self.chart.first else b""
 
+    @cached_property
+    def curves(self) -> str:
+        """The figure as HTML; beneath it the further curves, folded away, where there are any."""
+        chart = self.chart
+        words = ", ".join(panel.title for panel in chart.panels)
+        folded = figure(png(chart, chart.more), ", ".join(panel.title for panel in chart.more)) if chart.more else ""
+        fold = f'<details style="font-size:12px"><summary>{escape(chart.fold)}</summary>{folded}</details>' if folded else ""
+        return figure(self.png, words) + fold
+
     @property
     def html(self) -> str:
         """State, numbers, findings, curves and samples."""
-        parts = (_head(self.frame), _findings(self.frame), figure(self.png), _changes(self.chart), _samples(self.frame), _error(self.frame))
+        parts = (_head(self.frame), _findings(self.frame), self.curves, _changes(self.chart), _samples(self.frame), _error(self.frame))
         return f'<div style="max-width:960px">{"".join(parts)}</div>'
 
     @property
@@ -70,15 +79,13 @@ def report(events: Iterable[Event]) -> Report:
     return Report(frame(history), chart(history))
 
 
-def figure(image: bytes) -> str:
-    """``image`` on paper of its own, as an HTML element; nothing of nothing."""
+def figure(image: bytes, words: str) -> str:
+    """``image`` on paper of its own, as an HTML element; nothing of nothing. ``words``: what it shows over the steps."""
     if not image:
         return ""
     source = b64encode(image).decode()
     style = f"width:100%;background:{PAPER};border-radius:6px;margin:8px 0"
-    return (
-        f'<img alt="Reward, KL, completion length and time per step over the steps" style="{style}" src="data:image/png;base64,{source}">'
-    )
+    return f'<img alt="{escape(words)} over the steps" style="{style}" src="data:image/png;base64,{source}">'
 
 
 def fact_cells(facts: Iterable[Fact]) -> str:
@@ -155,7 +162,7 @@ def _error(frame: Frame) -> str:
 def _courses(chart: Chart) -> list[str]:
     """A row of blocks for each curve, between its first and last value; one name and unit per panel."""
     rows: list[tuple[str, str, str, str, str]] = []
-    for panel in chart.panels:
+    for panel in (*chart.panels, *chart.more):
         title = ", ".join(part for part in (panel.title, panel.unit) if part)
         for line in panel.lines:
             known = [value for value in line.values if value is not None]

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from html import escape
 
 from workbench.events import Event, standing
-from workbench.metrics import Metrics, findings, metrics
+from workbench.metrics import Metrics, findings, mean_of_known, metrics, with_critic
 from workbench.records import HeldOut, Seen, Step, Sync, mean
 from workbench.views.frame import STARVED
 from workbench.views.marks import Mark, when
-from workbench.views.report import CHANGES, Report, figure, report
+from workbench.views.report import CHANGES, Report, report
 from workbench.views.tables import Table, as_html, as_text
-from workbench.views.text import duration, number, size, visible
+from workbench.views.text import NOTHING, duration, number, shorten, size, visible
 
 CUT = 0.5  # of all completions: worth a word
+NAME = 32  # characters of a part of the reward
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Summary:
         heading = f'<div style="font-weight:600;font-size:14px;margin-bottom:8px">{escape(self.heading)}</div>'
         return (
             f'<div style="max-width:960px">{heading}{failed}'
-            f'<div style="display:flex;flex-wrap:wrap;gap:16px 32px;font-size:13px">{tables}</div>{figure(self.report.png)}</div>'
+            f'<div style="display:flex;flex-wrap:wrap;gap:16px 32px;font-size:13px">{tables}</div>{self.report.curves}</div>'
         )
 
     @property
@@ -63,14 +64,17 @@ def summary(events: Iterable[Event]) -> Summary:
     """The summary of the run that wrote ``events``, at whatever point it is. What a restore undid is left out."""
     events = standing(events)
     steps = {event.data["step"]: event.record for event in events if event.kind == "step"}
+    made = [step for step in steps.values() if isinstance(step, Step)]
     held_out = {event.data["step"]: event.record for event in events if event.kind == "held_out"}
     syncs = [event.record for event in events if event.kind == "sync"]
     numbers, told = metrics(events), report(events)
     tables = (
         _findings(findings(events)),
         _reward([point for _, point in sorted(held_out.items()) if isinstance(point, HeldOut)], numbers),
-        _learning([step for step in steps.values() if isinstance(step, Step)]),
-        _phases([step for step in steps.values() if isinstance(step, Step)], numbers),
+        _parts(made),
+        _learning(made),
+        _critic(made),
+        _phases(made, numbers),
         _proof([sync for sync in syncs if isinstance(sync, Sync)], numbers),
         _cost(numbers),
         _changes(told.chart.marks),
@@ -103,11 +107,24 @@ def _reward(points: Sequence[HeldOut], numbers: Metrics) -> Table:
     return Table(f"Held-out reward, {how}", ("", "mean", "std error", ""), tuple(rows), "<>><")
 
 
+def _parts(steps: Sequence[Step]) -> Table:
+    """What the reward tells of itself: means over the first and the last tenth of the steps."""
+    count = math.ceil(len(steps) / 10)
+    names = dict.fromkeys(name for step in steps for name in step.reward_numbers)
+    ends = (steps[:count], steps[-count:]) if len(steps) > 1 else (steps,)
+    rows = [
+        (visible(shorten(name, NAME)), *(number(mean_of_known(step.reward_numbers.get(name) for step in end)) for end in ends))
+        for name in names
+    ]
+    heads = tuple(f"{which} {count} steps" if count > 1 else f"{which} step" for which in ("first", "last"))
+    return Table("Parts of the reward", ("", *heads[: len(ends)]), tuple(rows), "<>>"[: len(ends) + 1])
+
+
 def _learning(steps: Sequence[Step]) -> Table:
-    """What there was to learn from; said where it was not all."""
+    """What there was to learn from; said where it was not all. To a critic every completion is something, whatever its group is."""
     groups, flat = sum(step.groups for step in steps), sum(step.groups_without_variance for step in steps)
     skipped = sum(step.skipped for step in steps)
-    rows = [("groups without variance", f"{flat} of {groups}", "their completions scored alike")] if flat else []
+    rows = [("groups without variance", f"{flat} of {groups}", "their completions scored alike")] if flat and not with_critic(steps) else []
     if skipped:
         rows.append(("steps skipped", f"{skipped} of {len(steps)}", "too hard, or too easy?"))
     cut = mean([step.truncated_fraction for step in steps])
@@ -117,6 +134,29 @@ def _learning(steps: Sequence[Step]) -> Table:
     if rounds > 1:
         rows.append(("rounds of sampling", number(rounds), "a step, for groups with a variance"))
     return Table("What there was to learn from", ("", "", ""), tuple(rows), "<><")
+
+
+def _critic(steps: Sequence[Step]) -> Table:
+    """How the values came to fit the returns, and the weight of the KL where it moved."""
+    learnt = with_critic(steps)
+    rows = []
+    if learnt:
+        clipped = mean_of_known(step.value_clip_fraction for step in learnt)
+        rows = [
+            ("value loss", _course([step.value_loss for step in learnt]), "half the squared error of a value"),
+            ("explained variance", _course([step.explained_variance for step in learnt]), "0: no better than the mean return"),
+            ("values held by the clip", NOTHING if clipped is None else f"{100 * clipped:.1f} %", "of response tokens"),
+        ]
+    if learnt and len({step.kl_weight for step in steps}) > 1:
+        rows.append(("weight of the KL", _course([step.kl_weight for step in steps]), "of its first step and its last"))
+    if alone := sum(not step.tokens_trained for step in learnt):
+        rows.append(("steps for the critic alone", f"{alone} of {len(steps)}", "the actor waited"))
+    return Table("What the critic learnt, first step to last", ("", "", ""), tuple(rows), "<><")
+
+
+def _course(values: Sequence[float | None]) -> str:
+    """The first and the last."""
+    return " → ".join(map(number, (values[0], values[-1]) if len(values) > 1 else values))
 
 
 def _phases(steps: Sequence[Step], numbers: Metrics) -> Table:
