@@ -145,6 +145,19 @@ def test_what_else_a_run_tells_is_folded_away(play_ppo: Play) -> None:
     assert all(p.labels for p in found.more)
 
 
+def test_a_long_name_of_a_part_is_cut_and_visible(play_ppo: Play) -> None:
+    found = chart(History(altered(play_ppo(2), reward_numbers={"a\n" + 40 * "b": 1.0}).events))
+    assert found.more[0].title == "Reward: a↵" + 25 * "b" + "…"
+
+
+def test_phases_at_the_same_time_are_said(play: Play) -> None:
+    apart = {"rollout": 1.0, "update_critic": 1.5, "update_actor": 2.0}
+    found = chart(History(altered(play(2), seconds=3.0, phase_seconds=apart).events))
+    assert panel(found, "seconds").note == "some at once: 3.00 s a step"
+    found = chart(History(altered(play(2), seconds=4.45, phase_seconds=apart).events))
+    assert panel(found, "seconds").note == ""
+
+
 def test_what_does_not_move_has_no_curve(play: Play) -> None:
     still = altered(play(3), kl_weight=0.01, repetition=0.0)
     assert (chart(History(still.events)).more, chart(History(still.events)).fold) == ((), "")

@@ -50,6 +50,17 @@ def test_what_the_critic_learnt(play_ppo: Play) -> None:
     assert max(map(len, found.text.splitlines())) <= 80
 
 
+def test_work_at_the_same_time_is_said_and_the_shares_make_a_whole(play_ppo: Play) -> None:
+    log = EventLog()
+    (step,) = (event.record for event in play_ppo(1).events if event.kind == "step")
+    assert isinstance(step, Step)
+    log.emit(replace(step, seconds=4.0, phase_seconds={"rollout": 2.0, "update_critic": 1.0, "update_actor": 2.0}))
+    (table,) = (table for table in summary(log.events).tables if table.title == "Time in a step")
+    assert [(row[0], row[3]) for row in table.rows] == [
+        ("rollout", "50.0 %"), ("update_critic", "25.0 %"), ("update_actor", "50.0 %"), ("at the same time", "-25.0 %")
+    ]  # fmt: skip
+
+
 def test_steps_in_which_the_actor_waited_are_counted(play_ppo: Play) -> None:
     log = EventLog()
     for step in (event.record for event in play_ppo(4).events if event.kind == "step"):

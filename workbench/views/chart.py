@@ -11,12 +11,14 @@ from workbench.records import PHASES, HeldOut, percentile
 from workbench.views.history import History
 from workbench.views.marks import Flag, Mark, flags, marks, strength
 from workbench.views.scales import Axis, scale, spread, steps_axis
-from workbench.views.text import number
+from workbench.views.text import duration, number, shorten, visible
 
 Values = tuple[float | None, ...]
 
 
+AT_ONCE = 1.02  # times as long as its step are phases of which some were at the same time; less may be rounding
 LABEL_GAP = 0.117  # between two labels, of the height of a panel
+NAME = 28  # characters of a part of the reward
 EMPTY = Axis(0.0, 1.0, ((0.0, "0"),))  # of a panel that has nothing to show
 LEAST_EXPLAINED = -1.0  # a critic that has learnt nothing yet may be far below: that would press all that follows flat
 
@@ -144,7 +146,10 @@ def _seconds(history: History) -> Panel:
     lines = tuple(line for line in lines if _known(line.values))
     totals = [sum(value or 0.0 for value in column) for column in zip(*(line.values for line in lines), strict=True)]
     axis = scale(0.0, _without_outliers(totals)) if any(totals) else EMPTY
-    return Panel("seconds", "Time per step", "seconds by phase", "stack", axis, lines)
+    step = (history.series.column("seconds") or [None])[-1]
+    beside = step is not None and totals and totals[-1] > AT_ONCE * step
+    note = f"some at once: {duration(step)} a step" if beside else ""
+    return Panel("seconds", "Time per step", "seconds by phase", "stack", axis, lines, note=note)
 
 
 def _critic(history: History) -> tuple[Panel, ...]:
@@ -162,7 +167,7 @@ def _critic(history: History) -> tuple[Panel, ...]:
 def _others(history: History) -> Iterator[Panel]:
     """What the reward tells of itself, and what moved: a weight that stays or nothing repeated needs no curve."""
     for name, column in history.series.parts.items():
-        yield _plain(column, f"Reward: {name}", "", _line(history, "mean", "reward", column))
+        yield _plain(column, f"Reward: {visible(shorten(name, NAME))}", "", _line(history, "mean", "reward", column))
     gradient = _line(history, "norm", "update_critic", "critic_grad_norm")
     if _known(gradient.values):
         yield _plain("critic_grad_norm", "Critic's gradient", "before clipping", gradient)

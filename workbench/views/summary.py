@@ -169,8 +169,9 @@ def _phases(steps: Sequence[Step], numbers: Metrics) -> Table:
     if waited > STARVED * numbers.seconds:
         rows.append(("in rollout: waiting for prompts", "", "", _share(waited, numbers.seconds)))
     other = numbers.seconds - sum(spent.values())
-    if rows and other > 0.005 * numbers.seconds:
-        rows.append(("between phases", "", "", _share(other, numbers.seconds)))
+    if rows and abs(other) > 0.005 * numbers.seconds:
+        # On devices apart critic and actor work at the same time: then the phases are longer than the steps.
+        rows.append(("between phases" if other > 0 else "at the same time", "", "", _share(other, numbers.seconds)))
     return Table("Time in a step", ("phase", "p50", "p95", "share"), tuple(rows), "<>>>")
 
 
