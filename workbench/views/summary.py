@@ -147,8 +147,10 @@ def _critic(steps: Sequence[Step]) -> Table:
             ("explained variance", _course([step.explained_variance for step in learnt]), "0: no better than the mean return"),
             ("values held by the clip", NOTHING if clipped is None else f"{100 * clipped:.1f} %", "of response tokens"),
         ]
-    if learnt and len({step.kl_weight for step in steps}) > 1:
-        rows.append(("weight of the KL", _course([step.kl_weight for step in steps]), "of its first step and its last"))
+    weights = [step.kl_weight for step in steps if step.kl_weight is not None]
+    if learnt and len(set(weights)) > 1:
+        turns = f"between {min(weights):.3g} and {max(weights):.3g}"
+        rows.append(("weight of the KL", f"{weights[0]:.3g} → {weights[-1]:.3g}", turns))
     if alone := sum(not step.tokens_trained for step in learnt):
         rows.append(("steps for the critic alone", f"{alone} of {len(steps)}", "the actor waited"))
     return Table("What the critic learnt, first step to last", ("", "", ""), tuple(rows), "<><")
