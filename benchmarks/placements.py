@@ -57,18 +57,22 @@ GRAPHS = {"cudagraph_capture_sizes": [1, 4, 16, 64, 128, 256, 384, 512], "cudagr
 
 
 def measure(name: str, arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
-    """One map: medians over all steps but the first ``arguments.skip``, and what is left of it afterwards."""
+    """One map of ``PLACEMENTS``."""
     places, overlap = PLACEMENTS[name]
+    return measure_map(name, places, arguments, model, overlap=overlap)
+
+
+def measure_map(name: str, places: dict[str, str], arguments: argparse.Namespace, model: Path, **changes: Any) -> dict[str, Any]:
+    """One map: medians over all steps but the first ``arguments.skip``, and what is left of it afterwards. ``changes``: of the run."""
     before, began = gpus(), time.monotonic()
     chosen = settings(arguments, model)
     if before:
         chosen["engine"] = replace(chosen["engine"], extra={"compilation_config": GRAPHS})
     run = wb.Run(
         wb.DeviceMap(**places),
-        **chosen,
+        **(chosen | changes),
         topology=None if before else wb.Topology.cpu(slots=4),
         runtime="ray",
-        overlap=overlap,
         checkpoint_every=None,
         trackers=(),
         name=name,
@@ -80,7 +84,6 @@ def measure(name: str, arguments: argparse.Namespace, model: Path) -> dict[str, 
     run.close()
     return figures | {
         "map": places,
-        "overlap": overlap,
         "seconds_until_the_last_step": ready - began,
         "close_seconds": time.monotonic() - ready,
         "memory_gib": {"before": [g["used_gib"] for g in before], "after_close": [g["used_gib"] for g in gpus()]},
@@ -148,7 +151,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         model = make_elsewhere(folder, arguments.shape)
         for name in names:
-            figures["placements"][name] = measure(name, arguments, model)
+            figures["placements"][name] = {"overlap": PLACEMENTS[name][1]} | measure(name, arguments, model)
             write(arguments.name, figures, arguments.out)
 
 

@@ -29,7 +29,7 @@ class Life(Look):
         self._lock, self._claim = threading.RLock(), threading.Lock()
         self._go.set()
         self._training = Training(plan, self._stop.is_set, past)
-        self._training.on_wait = self._on_wait
+        self._training.on_wait, self._waits = self._on_wait, False
         self._thread: threading.Thread | None = None
         self._loop: weakref.ref[Generator[Step]] | None = None  # the caller's; held weakly, so that leaving the loop ends it
         self._iterating = False
@@ -167,6 +167,7 @@ class Life(Look):
 
     def _on_wait(self, text: str) -> None:
         """A reward service is down, or (no ``text``) is up again: the step in progress rests as long."""
+        self._waits = bool(text)
         if text:
             self._set("paused", text)
             self._resting.set()
@@ -224,7 +225,7 @@ class Life(Look):
         """
         if self.state == "new":
             raise StateError("run.wait", "nothing was started", "start(n) first")
-        if self.state == "paused" and self._is_alive and timeout is None and self._resting.is_set():
+        if self.state == "paused" and self._is_alive and timeout is None and self._resting.is_set() and not self._waits:
             raise StateError("run.wait", "the run is paused", "resume() it first")
         if self._thread is not None:
             try:

@@ -13,7 +13,7 @@ from workbench.mapping.resolve import named
 from workbench.models.critic import Critic, CriticPlan
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
-from workbench.rewards import Reward, reward_name
+from workbench.rewards import Reward, Service, reward_name
 from workbench.roles import Role
 from workbench.rollout.config import VLLM, Sampling
 from workbench.runtime.assemble import check_runtime, choose, is_here
@@ -99,10 +99,14 @@ class RunPlan:
             device=device,
             dtype="bfloat16" if device == "cuda" else "float32",
             seed=self.seed,
-            reward=None if in_driver(self.devices, Role.REWARD) else self.reward,
+            reward=self.reward if self._reward_in_workers else None,
             critic=self._critic_plan(critic_model) if self.algo.needs_critic else None,
             kept=2 * self.overlap,
         )
+
+    @property
+    def _reward_in_workers(self) -> bool:
+        return not in_driver(self.devices, Role.REWARD) and not self.devices.places[Role.REWARD].url
 
     def _critic_plan(self, model: Path | None) -> CriticPlan:
         lora = None if self.critic.full else self.critic.lora or self.lora
@@ -126,7 +130,7 @@ class RunPlan:
                 "origin": origin and asdict(origin),
                 "held_out_temperature": self.task.held_out_temperature,
             },
-            "reward": None if self.reward is self.task.scorer else reward_name(self.reward),
+            "reward": saved_reward(self.reward, self.devices, self.task),
             "algo": saved_algorithm(self.algo),
             "trackers": None if self.trackers is None else list(self.trackers),
             "slots": None if self.machine is None else len(self.machine.gpus),
@@ -134,6 +138,32 @@ class RunPlan:
             "critic": asdict(self.critic),
             **{name: asdict(getattr(self, name)) for name in PARTS},
         }
+
+
+def reward_of(devices: DeviceMap, task: Task, given: Reward | None) -> Reward:
+    """What a run is rewarded by: what was ``given``, else the service that the map names, else the task's scorer.
+
+    Raises ConfigError where the map names a service, and something else was given.
+    """
+    place = devices.places.get(Role.REWARD)
+    if place is None or not place.url:
+        return given or task.scorer
+    service = Service(place.url, shared_mem_name=place.shared_mem_name or None)
+    if given is None:
+        return service
+    if not isinstance(given, Service) or given.url != service.url:
+        found = f"the map's reward is the service at {service.url}, and Run(reward={reward_name(given)}) is something else"
+        fix = (
+            "leave one of them out; to combine it with others, write reward: cpu, and a wb.rewards.Service(url) within wb.rewards.Weighted"
+        )
+        raise ConfigError(f"reward: {str(place)!r}", found, fix)
+    return given
+
+
+def saved_reward(reward: Reward, devices: DeviceMap, task: Task) -> str | None:
+    """Its name where it has to be handed in again; None of what plan and task say themselves."""
+    known = reward is task.scorer or (isinstance(reward, Service) and bool(devices.places[Role.REWARD].url))
+    return None if known else reward_name(reward)
 
 
 def with_critic(devices: DeviceMap, algo: Algorithm) -> DeviceMap:
@@ -194,7 +224,7 @@ def _check_overlap(plan: RunPlan) -> None:
 def _check_memory(plan: RunPlan) -> None:
     """Raise ConfigError where a reward with a memory is in several processes: each would remember what it was asked itself."""
     devices = named(plan.devices, Role.REWARD, machine_of(plan.devices, plan.machine))
-    if len(devices) > 1 and not in_driver(plan.devices, Role.REWARD) and hasattr(plan.reward, "state_dict"):
+    if len(devices) > 1 and hasattr(plan.reward, "state_dict"):
         found = f"it has a memory (state_dict), and its {len(devices)} processes would remember different things"
         raise ConfigError(f"reward {reward_name(plan.reward)} on {', '.join(devices)}", found, "give the reward one device, or 'cpu'")
 

@@ -11,8 +11,7 @@ from workbench.algos import check_algorithm
 from workbench.errors import ConfigError, check_kind
 from workbench.mapping import DeviceMap
 from workbench.models.critic import Critic
-from workbench.plan import FILE, PARTS, PLAIN, RunPlan, saved_algorithm
-from workbench.rewards import reward_name
+from workbench.plan import FILE, PARTS, PLAIN, RunPlan, reward_of, saved_algorithm, saved_reward
 from workbench.runtime.settings import Ray
 from workbench.tasks import Origin, Task
 from workbench.topology import Topology
@@ -41,14 +40,15 @@ def _plan(path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> RunP
     task = given.get("task") or _rebuilt(data["task"])
     _check_task(task, data)
     algo = given.get("algo") or getattr(algos, data["algo"]["name"])(**data["algo"]["fields"])
-    reward = given.get("reward") or task.scorer
+    devices = DeviceMap.load(given.get("devices") or data["devices"])
+    reward = reward_of(devices, task, given.get("reward"))
     _check_same("algo", json.loads(json.dumps(saved_algorithm(check_algorithm(algo)))), data["algo"])
-    _check_same("reward", None if reward is task.scorer else reward_name(reward), data["reward"])
+    _check_same("reward", saved_reward(reward, devices, task), data["reward"])
     parts = {name: cls(**_tuples(data[name])) for name, cls in PARTS.items()}
     plan = RunPlan(
         **{name: data[name] for name in PLAIN},
         **parts,
-        devices=DeviceMap.load(given.get("devices") or data["devices"]),
+        devices=devices,
         task=task,
         algo=algo,
         reward=reward,

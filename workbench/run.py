@@ -19,7 +19,7 @@ from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.resolve import check_model
 from workbench.past import PastRun, load
-from workbench.plan import RunPlan
+from workbench.plan import RunPlan, reward_of
 from workbench.records import Notice
 from workbench.replan import restored
 from workbench.rewards import Reward
@@ -81,12 +81,13 @@ class Run(Life):
         folder: str | Path = "runs",
     ) -> None:
         check_kind("task", task, Task, "wb.tasks.sorting(), reasoning_gym(...) or from_list(...)")
+        places = DeviceMap.load(devices)
         plan = RunPlan(
-            devices=DeviceMap.load(devices),
+            devices=places,
             task=task,
             model=check_model(model, task),
             algo=check_algorithm(GRPO() if algo is None else algo),
-            reward=reward or task.scorer,
+            reward=reward_of(places, task, reward),
             lora=lora or LoRA(),
             sampling=sampling or Sampling(),
             optimizer=optimizer or Optimizer(),

@@ -72,7 +72,6 @@ def test_in_words(tmp_path):
 @pytest.mark.parametrize(
     ("text", "asked", "why"),
     [
-        ("actor: 0-1\nreward: http://127.0.0.1:9\n", {}, "rewards of this version are functions, here or in workers"),
         ("actor: 0-1\nrollout: {devices: [0, 1], mode: merged}\n", {}, "this version's engine gets the adapter"),
         ("actor: 0-1 fsdp\n", {"full": True}, "it trains LoRA adapters"),
     ],

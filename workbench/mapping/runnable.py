@@ -37,9 +37,6 @@ def check_runnable(devices: "DeviceMap", machine: Topology | None = None) -> Non
         more = f" ({len(errors) - 1} more: devices.check())" if len(errors) > 1 else ""
         raise ConfigError(f"{first.asked} ({first.code})", first.found + more, first.fix.text)
     places = devices.places  # an actor and a rollout with devices are there: the checks tell else
-    if places[Role.REWARD].url:
-        found = "rewards of this version are functions, here or in workers"
-        raise ConfigError(f"reward: {str(devices.reward)!r}", found, "write reward='cpu', or give it devices")
     if places[Role.ROLLOUT].mode not in ("auto", "adapter"):
         fix = "write mode: adapter, or leave it out"
         raise ConfigError(f"rollout: mode {places[Role.ROLLOUT].mode!r}", "this version's engine gets the adapter", fix)
