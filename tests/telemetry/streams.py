@@ -63,7 +63,7 @@ def seen(**columns: str) -> list[Seen]:
 
 
 def healthy(seed: int) -> Iterator[Record]:
-    """A run as it should be, with the noise of the real ones: 1 to 150 steps, small and large batches, slow and fast learning, a restore."""
+    """A healthy run, with the noise of real ones: 1 to 150 steps, small and large batches, slow and fast learning, restored or not."""
     dice = random.Random(seed)
     steps, groups, size = dice.randint(1, 150), dice.choice([8, 32, 128]), dice.choice([4, 16])
     pace, start, top = dice.uniform(5, 60), dice.uniform(0.05, 0.5), dice.uniform(0.6, 0.95)

@@ -1,5 +1,6 @@
 """Signs that a reward is not what it was, or not what was meant: drift after a swap, length or repetition that is paid for."""
 
+import math
 from collections.abc import Sequence
 
 from workbench.records import Step, mean
@@ -24,20 +25,18 @@ def reward_drifts(window: Window, limits: Limits) -> Sign | None:
 def _drift(window: Window, start: int, swap: str | None, limits: Limits) -> Sign | None:
     """The same of one place: between the steps at the positions ``start - 1`` and ``start``."""
     k = limits.drift_steps
-    if start < k:
-        return None
-    around, now = window.steps[start - k : start + k], window.steps[-k:]
-    begin = around[k].step
+    around = window.steps[start - k : start + k]
     if swap is None and any(around[0].step < turned <= around[-1].step for turned in window.turned):
         return None  # a knob says why
-    before, after = mean([step.reward_mean for step in around[:k]]), mean([step.reward_mean for step in around[k:]])
-    change = _reward_jump(around)
-    errors = limits.drift_noise if swap else limits.drift_silent_noise
-    least = limits.drift_spread * mean([step.reward_std for step in around[:k]])
-    moved = _distance(around[:k], around[k:])
-    remains = (mean([step.reward_mean for step in now]) - before) * change.size > 0.5 * change.size**2
-    if not (Change(abs(change.size), change.noise).exceeds(errors) and abs(change.size) > least and moved < limits.drift_kl and remains):
+    before, after, now = (mean([step.reward_mean for step in steps]) for steps in (around[:k], around[k:], window.steps[-k:]))
+    gone, least = after - before, limits.drift_spread * mean([step.reward_std for step in around[:k]])
+    if not (abs(gone) > least and (now - before) / gone > 0.5):  # little, or over
         return None
+    change, moved = _reward_jump(around), _distance(around[:k], around[k:])
+    beside = Change(change.size * math.copysign(1, gone), change.noise)
+    if not (beside.exceeds(limits.drift_noise if swap else limits.drift_silent_noise) and beside.size > least and moved < limits.drift_kl):
+        return None
+    begin = around[k].step
     found = (
         f"from step {begin} on the mean reward is {after:.2f} instead of {before:.2f} ({change.size:+.2f} beside its trend, "
         f"± {change.noise:.2f}), {swap or SILENT}, while the policy moved by {moved:.3f} nats per token: "
