@@ -1,4 +1,4 @@
-"""The command line: ``workbench run``, ``runs``, ``topo``, ``check``, ``doctor``, ``reward-server``. Heavy imports are inside the commands."""
+"""The command line: ``workbench run``, ``runs``, ``topo``, ``check``, ``doctor``, ``reward-server``. What is heavy is imported inside."""
 
 import errno
 import json

@@ -11,7 +11,7 @@ import uvicorn
 from workbench.errors import ConfigError
 from workbench.rewards.asking import TOKEN_VARIABLE, is_loopback
 from workbench.rewards.batching import Batcher
-from workbench.rewards.served import default_device, served
+from workbench.rewards.served import served
 from workbench.rewards.server import Metrics, Service, application
 from workbench.rewards.shared import Block
 
@@ -48,7 +48,7 @@ class Serving:
 
 def serve(options: Serving, say: Callable[[str], None]) -> None:
     """Serve until SIGTERM or Ctrl-C. ``say`` is told the address once it is ready. Raises ConfigError, and what loading raised."""
-    what = served(options.model, options.dtype, options.device or default_device())
+    what = served(options.model, options.dtype, options.device)
     if options.shared_mem is not None and what.tokenizer is None:
         found = f"{options.model} is a function of texts, and the shared memory is for token ids"
         raise ConfigError(f"--shared-mem {options.shared_mem}", found, "leave it out")

@@ -41,13 +41,13 @@ class Served(Protocol):
 class ServedModel:
     """A reward model; items are token ids."""
 
-    def __init__(self, model: RewardModel, device: str) -> None:
+    def __init__(self, model: RewardModel, device: str | None) -> None:
         self.model, self.device = model, device
         self.name = self.tokenizer = model.name
 
     def make_ready(self) -> None:
         """Load it, and score once: the first pass is slow."""
-        self.model.prepare(self.device)
+        self.model.prepare(self.device or default_device())
         self.score(self.of_rows([("warm", "up", None)]))
 
     def of_rows(self, rows: Sequence[Row]) -> Sequence[list[int]]:
@@ -74,7 +74,9 @@ class ServedFunction:
 
     tokenizer = None
 
-    def __init__(self, reward: Reward, name: str, device: str) -> None:
+    def __init__(self, reward: Reward, name: str, device: str | None) -> None:
+        if device is None:
+            device = default_device() if hasattr(reward, "prepare") else "cpu"
         self.scorer, self.name = Scorer(reward, device=device), name
 
     def make_ready(self) -> None:
@@ -96,7 +98,7 @@ class ServedFunction:
         return self.scorer.score(items)
 
 
-def served(model: str, dtype: str, device: str) -> ServedModel | ServedFunction:
+def served(model: str, dtype: str, device: str | None) -> ServedModel | ServedFunction:
     """What ``model`` names: a folder or hub name of a reward model, or ``module:function``. Raises ConfigError where it is neither."""
     if ":" not in model or Path(model).expanduser().exists():
         return ServedModel(RewardModel(model, dtype=dtype), device)

@@ -1,7 +1,7 @@
 """The reward service as a web application: POST /score, GET /health, /model and /metrics."""
 
 import hmac
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -75,7 +75,7 @@ class Service:
     def _items(self, asked: ScoreIn) -> tuple[str, Sequence[Any]]:
         """How the rows came, and what the reward scores."""
         if asked.rows is not None:
-            return "rows", self.served.of_rows([(row.prompt, row.completion, row.answer) for row in asked.rows])
+            return "rows", self.served.of_rows([row.row() for row in asked.rows])
         if asked.ids is not None:
             return "ids", self.served.of_ids(asked.ids)
         assert asked.shared is not None
@@ -92,19 +92,20 @@ def application(service: Service) -> FastAPI:
     app = FastAPI(title="workbench reward service", version=version("rl-workbench"), docs_url=None, redoc_url=None)
     metrics = service.metrics
 
-    @app.middleware("http")
-    async def count(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        if request.url.path != "/score":
-            return await answer(request)
-        with metrics.seconds.time():
-            response = await answer(request)
-        metrics.requests.labels(str(response.status_code)).inc()
-        return response
-
     @app.post("/score")
     async def score(request: Request) -> ScoreOut:
-        service.admit(request)
-        return await service.score(request)
+        status = 500
+        try:
+            with metrics.seconds.time():
+                service.admit(request)
+                answer = await service.score(request)
+            status = 200
+            return answer
+        except HTTPException as error:
+            status = error.status_code
+            raise
+        finally:
+            metrics.requests.labels(str(status)).inc()
 
     @app.get("/health")
     async def health() -> Health:

@@ -17,6 +17,7 @@ from workbench.rewards.asking import (
     Again,
     Answer,
     Patience,
+    as_json,
     check_url,
     content,
     exchange,

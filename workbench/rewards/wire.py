@@ -11,12 +11,24 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class MessageIn(_Strict):
+    """One turn of a prompt."""
+
+    role: str
+    content: str
+
+
 class RowIn(_Strict):
     """One completion to score: ``prompt`` is a text, or messages as data sets write them."""
 
-    prompt: str | list[dict[str, str]]
+    prompt: str | list[MessageIn]
     completion: str
     answer: Any = None
+
+    def row(self) -> tuple[Any, str, Any]:
+        """As rewards get it."""
+        prompt = self.prompt if isinstance(self.prompt, str) else [message.model_dump() for message in self.prompt]
+        return prompt, self.completion, self.answer
 
 
 class SharedIn(_Strict):
