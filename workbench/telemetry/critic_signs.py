@@ -19,12 +19,13 @@ def value_loss_explodes(window: Window, limits: Limits) -> Sign | None:
     if len(before) < limits.value_least:
         return None
     then, now = middle(before, "value_loss"), middle(recent, "value_loss")
-    useless = limits.value_share * middle(recent, "reward_std") ** 2
+    spread = middle(recent, "reward_std")
+    useless = limits.value_share * spread * spread
     if not (now > limits.value_factor * then and now > useless):
         return None
     found = (
-        f"value loss {now:.3g}, {now / then:.0f} times its median of {then:.3g}, and more than a critic has that knows only the mean "
-        f"({useless:.3g}): advantages are the critic's error now"
+        f"value loss {now:.3g} in the median of {len(recent)} steps, {then:.3g} in all before, and more than a critic has that knows only "
+        f"the mean ({useless:.3g}): advantages are the critic's error now"
     )
     since = first(recent, lambda step: (step.value_loss or 0.0) > limits.value_factor * then)
     return Sign("WB711", since, found, fix)

@@ -86,7 +86,7 @@ class Watcher:
             self._knobs[knob.name] = knob.new
             self._turned.append(knob.step)
             self._sampled_with.setdefault(knob.name, knob.old)
-        if any(abs(self._knobs[name] / self._sampled_with[name] - 1) > self.limits.turned for name in SAMPLING if name in self._knobs):
+        if any(_moved(self._sampled_with.get(name), self._knobs.get(name), self.limits.turned) for name in SAMPLING):
             self._sampled_with = dict(self._knobs)
             self._steps.clear()
             self._begin.clear()
@@ -115,6 +115,11 @@ class Watcher:
         for code in over:
             del self._calm[code]
         return [replace(self.open.pop(code), step=step, ended=True) for code in over]
+
+
+def _moved(before: Any, now: Any, share: float) -> bool:
+    """Whether a number is another one by more than ``share`` of it."""
+    return isinstance(before, int | float) and isinstance(now, int | float) and abs(now - before) > share * before
 
 
 def _others(before: Mapping[str, str], after: Mapping[str, str]) -> str:

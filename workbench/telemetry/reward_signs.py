@@ -30,7 +30,7 @@ def _drift(window: Window, start: int, swap: str | None, limits: Limits) -> Sign
         return None  # a knob says why
     before, after, now = (mean([step.reward_mean for step in steps]) for steps in (around[:k], around[k:], window.steps[-k:]))
     gone, least = after - before, limits.drift_spread * mean([step.reward_std for step in around[:k]])
-    if not (abs(gone) > least and (now - before) / gone > 0.5):  # little, or over
+    if not (abs(gone) > least and (now - before) * gone > gone * gone / 2):  # little, or over
         return None
     change, moved = _reward_jump(around), _distance(around[:k], around[k:])
     beside = Change(change.size * math.copysign(1, gone), change.noise)

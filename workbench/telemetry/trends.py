@@ -1,4 +1,4 @@
-"""Small statistics of a few steps, robust or with their noise. Plain floats; nothing here raises on values that are not finite."""
+"""Small statistics of a few steps, robust or with their noise. Plain floats; nothing here raises on values that are not finite, or huge."""
 
 import math
 from collections.abc import Sequence
@@ -55,8 +55,8 @@ def jump(values: Sequence[float], floor: float = 0.0) -> Change:
     centred = [[value - mean(half) for value in half] for half in halves]
     square = 2 * sum(t * t for t in times)
     slope = sum(t * value for half in centred for t, value in zip(times, half, strict=True)) / square
-    left = sum((value - slope * t) ** 2 for half in centred for t, value in zip(times, half, strict=True))
-    residual = max((left / (2 * k - 3)) ** 0.5, floor)
+    errors = [value - slope * t for half in centred for t, value in zip(times, half, strict=True)]
+    residual = max((sum(error * error for error in errors) / (2 * k - 3)) ** 0.5, floor)
     return Change(mean(halves[1]) - mean(halves[0]) - slope * k, residual * (2 / k + k * k / square) ** 0.5)
 
 

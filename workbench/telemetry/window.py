@@ -28,6 +28,11 @@ class Window:
     turned: Sequence[int] = ()  # the first steps with a knob's new value
     knobs: Mapping[str, Any] = field(default_factory=dict)  # name -> its value now
 
+    def knob(self, name: str) -> float | None:
+        """A knob that is a number; None where the run has none of that name, or an algorithm of one's own has something else there."""
+        value = self.knobs.get(name)
+        return value if isinstance(value, int | float) else None
+
     @property
     def last(self) -> Step:
         """The step that has just ended."""
@@ -71,10 +76,8 @@ def slower(window: Window) -> str:
 
 def closer(window: Window, limits: Limits) -> str:
     """A stronger pull to the base, as one writes it; nothing where the algorithm has none."""
-    now = window.knobs.get("kl")
-    if now is None:
-        return ""
-    return f"run.knobs.kl = {max(2 * now, limits.kl_weight):.3g}"
+    now = window.knob("kl")
+    return "" if now is None else f"run.knobs.kl = {max(2 * now, limits.kl_weight):.3g}"
 
 
 def either(*fixes: str) -> str:
