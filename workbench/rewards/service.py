@@ -5,6 +5,7 @@ import contextlib
 import os
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, fields
@@ -211,6 +212,7 @@ class Service:
                 headers = {"Authorization": f"Bearer {self.token}"} if self.token else {}
                 own = is_loopback(urlsplit(self.url).hostname or "")  # a proxy does not reach this machine's own address
                 self._http = httpx.Client(base_url=self.url, headers=headers, timeout=self.timeout, trust_env=not own)
+                weakref.finalize(self, self._http.close)
             return self._http
 
 
