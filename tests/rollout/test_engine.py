@@ -63,6 +63,26 @@ def test_a_stop_takes_effect_between_two_tokens_and_leaves_a_clean_engine(engine
     assert len(engine.generate([Request(PROMPT, 1)] * 3, temperature=1.0, max_tokens=4)) == 3
 
 
+def test_an_interrupt_within_a_step_leaves_a_clean_engine(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the forward pass and the drawing of the tokens: the moment at which vLLM refuses another step."""
+
+    def interrupted(*args: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    executor = engine._llm.llm_engine.model_executor
+    with monkeypatch.context() as patch:
+        patch.setattr(executor, "sample_tokens", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.generate([Request(PROMPT)] * 3, temperature=1.0, max_tokens=8)
+    assert [len(c.ids) for c in engine.generate([Request(PROMPT)] * 3, temperature=1.0, max_tokens=1)] == [1, 1, 1]
+
+
+def test_completions_are_told_of_as_they_end(engine: Engine) -> None:
+    told: dict[int, str] = {}
+    completions = engine.generate([Request(PROMPT)] * 6, temperature=1.0, max_tokens=12, done=lambda row, c: told.update({row: c.text}))
+    assert told == {row: completion.text for row, completion in enumerate(completions)}
+
+
 def test_a_stop_takes_effect_while_very_many_are_asked_for(engine: Engine) -> None:
     with pytest.raises(Stopped):
         engine.generate([Request(PROMPT, 1)] * 1000, temperature=1.0, max_tokens=4, should_stop=lambda: True)

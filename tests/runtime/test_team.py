@@ -178,7 +178,7 @@ def test_the_critics_state_lies_beside_the_actors() -> None:
     door.asked.clear()
     team.load_state(state, updates=1, version=1)
     assert [(call.pool.name, call.rank, call.method, list(call.args[0])) for call in door.asked] == [
-        ("actor", 0, "load_state", ["weight.a"]),
+        ("actor+reference", 0, "load_state", ["weight.a"]),
         ("critic", 0, "load_critic_state", ["weight.a"]),
         ("critic", 1, "load_critic_state", ["weight.a"]),
     ]

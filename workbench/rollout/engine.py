@@ -126,6 +126,9 @@ class Engine:
                         ended[row] = completion = self._completion(output.outputs[0])
                         del waiting[row]
                         done(row, completion)
+        except BaseException:
+            inner.forget_half_step(self._llm)
+            raise
         finally:
             self._abort(list(waiting.values()))
         return [c for c in ended if c is not None]

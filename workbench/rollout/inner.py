@@ -120,6 +120,11 @@ def runner(llm: Any) -> Any:
     return llm.llm_engine.model_executor.driver_worker.worker.model_runner
 
 
+def forget_half_step(llm: Any) -> None:
+    """Let the next step begin afresh, where an interrupt fell between the forward pass and the drawing of the tokens."""
+    runner(llm).execute_model_state = None
+
+
 def known_arguments() -> set[str]:
     """Every engine argument of the installed version."""
     from dataclasses import fields
