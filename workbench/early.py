@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from queue import Empty, SimpleQueue
 
 from workbench.batch import Prompt
@@ -12,8 +13,15 @@ from workbench.judge import Judge
 class EarlyScores:
     """Scores what is done, as it gets done, in a thread. ``told`` from any thread; ``end`` once no more comes."""
 
-    def __init__(self, judge: Judge, prompts: tuple[Prompt, ...], group_size: int, should_stop: Callable[[], bool]) -> None:
-        self.judge, self.prompts, self.group_size, self.should_stop = judge, prompts, group_size, should_stop
+    def __init__(
+        self,
+        judge: Judge,
+        prompts: tuple[Prompt, ...],
+        group_size: int,
+        timed: Callable[[], AbstractContextManager[None]],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self.judge, self.prompts, self.group_size, self.timed, self.should_stop = judge, prompts, group_size, timed, should_stop
         self.scores: dict[int, float] = {}  # row -> its reward
         self._rows: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
         self._seen: set[int] = set()
@@ -69,7 +77,8 @@ class EarlyScores:
         triples = [(prompt.given, text, prompt.answer) for prompt, text in zip(asked, rows.values(), strict=True)]
 
         try:
-            scores = self.judge.score(triples, [prompt.index for prompt in asked], self.should_stop)
+            with self.timed():
+                scores = self.judge.score(triples, [prompt.index for prompt in asked], self.should_stop)
         except Stopped:
             return
         self.scores.update(zip(rows, scores, strict=True))

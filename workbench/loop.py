@@ -8,7 +8,6 @@ the same truncated importance weight, and recorded as ``staleness``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import torch
@@ -29,10 +28,9 @@ from workbench.models.actor import Update
 from workbench.models.critic import ValueUpdate
 from workbench.roles import Role
 from workbench.runtime.plans import Draw, Estimate, Signal, Stop
-from workbench.stages import Crew, Outcome, Sampled
+from workbench.stages import Crew, Outcome, Phases, Sampled
 
 Drawing = Callable[[int, int], Sequence[Prompt]]
-Phases = Callable[[str], AbstractContextManager[None]]
 
 MONITORED = 64  # completions a step whose KL to the base is measured where the loss has no use for it
 
@@ -49,7 +47,7 @@ def sample(number: int, draw: Drawing, crew: Crew, phase: Phases) -> Sampled:
             prompts = draw(sampling.prompts, sampling.max_tokens)
             key = ("step", number, *([number_of_round] if number_of_round else []))
             drawn = Draw(key, sampling.temperature, sampling.max_tokens, sampling.seeded)
-            more, ahead = _drawn(tuple(prompts), drawn, crew)
+            more, ahead = _drawn(tuple(prompts), drawn, crew, phase)
         with phase("reward"):
             known = ahead.end() if ahead else {}
             batch, early = batch.joined(replace(more, rewards=tuple(score(more, crew, known)))), early + len(known)
@@ -58,12 +56,12 @@ def sample(number: int, draw: Drawing, crew: Crew, phase: Phases) -> Sampled:
     return Sampled(batch, number_of_round + 1, early, crew.judge.numbers(), crew, version)
 
 
-def _drawn(prompts: tuple[Prompt, ...], drawn: Draw, crew: Crew) -> tuple[Batch, EarlyScores | None]:
+def _drawn(prompts: tuple[Prompt, ...], drawn: Draw, crew: Crew, phase: Phases) -> tuple[Batch, EarlyScores | None]:
     """Completions of ``prompts``; and who has begun to score them, where that takes long."""
     size, stop, ids = crew.algo.group_size, crew.should_stop, [p.ids for p in prompts]
     if not crew.judge.scores_early:
         return Batch(prompts, tuple(crew.team.rollout(ids, size, drawn, stop))), None
-    early = EarlyScores(crew.judge, prompts, size, stop)
+    early = EarlyScores(crew.judge, prompts, size, lambda: phase("reward", beside=True), stop)
     try:
         return Batch(prompts, tuple(crew.team.rollout(ids, size, drawn, stop, early.told))), early
     except BaseException:

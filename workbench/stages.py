@@ -1,8 +1,9 @@
 """What passes from stage to stage of a step: who works under which rules, what was sampled, what came of it."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -14,6 +15,15 @@ from workbench.models.critic import ValueUpdate
 from workbench.records import Step, Sync, mean
 from workbench.rollout.config import Sampling
 from workbench.runtime.team import Team
+
+
+class Phases(Protocol):
+    """``with phase("rollout"):`` times a phase of the step; ``beside``: hidden by others, so that it costs the step nothing."""
+
+    def __call__(self, name: str, *, beside: bool = False) -> AbstractContextManager[None]:
+        """Time what is within."""
+        ...
+
 
 Patience = Callable[[Callable[[], list[float]]], list[float]]
 

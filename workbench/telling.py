@@ -55,12 +55,13 @@ class StepBook:
         return prompts
 
     @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Time what is within, as a phase of the step."""
+    def phase(self, name: str, *, beside: bool = False) -> Iterator[None]:
+        """Time what is within, as a phase of the step; ``beside`` others that take as long anyway, so that it costs the step nothing."""
         start = time.monotonic()
         yield
         seconds = time.monotonic() - start
-        self.spent[name] = self.spent.get(name, 0.0) + seconds
+        if not beside:
+            self.spent[name] = self.spent.get(name, 0.0) + seconds
         self._log.emit(Phase(self.number, start, seconds), role=ROLE_OF_PHASE.get(name, "actor"), phase=name)
 
 
