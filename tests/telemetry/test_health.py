@@ -238,6 +238,16 @@ def test_another_version_of_the_reward_is_named() -> None:
     assert "after the reward's judge/version went from 3 to 4" in one.found
 
 
+def test_another_model_behind_a_service_is_named() -> None:
+    steps = [
+        a_step(number, reward_mean=0.8 if number < 21 else 0.2, reward_numbers={"rm/model_changed": number == 21})
+        for number in range(1, 29)
+    ]
+    (one,) = watched(iter(steps))
+    assert (one.code, one.since) == ("WB721", 21)
+    assert "after another model answered for the reward (rm/model_changed)" in one.found
+
+
 def test_a_jump_that_nothing_explains_takes_more_and_a_knob_explains_it() -> None:
     quiet = {"reward_std": "0.1 for 40"}
     (one, _) = seen(reward_mean="0.8 for 20, 0.5 for 30", **quiet)

@@ -92,7 +92,7 @@ class Watcher:
             self._begin.clear()
 
     def _note_versions(self, step: Step) -> None:
-        """A reward may tell its version as one of its numbers: another one is a swap."""
+        """A reward may tell its version as one of its numbers, and a service that another model answered: that is a swap."""
         if not self._steps:
             return
         last = self._steps[-1]
@@ -100,6 +100,8 @@ class Watcher:
             before = last.reward_numbers.get(name, value)
             if name.endswith("version") and before != value:
                 self._swaps.append(Swap(last.step, f"after the reward's {name} went from {before:g} to {value:g}"))
+            elif name.endswith("model_changed") and value > 0:
+                self._swaps.append(Swap(last.step, f"after another model answered for the reward ({name})"))
 
     def _begun(self, step: int, signs: list[Sign]) -> list[Seen]:
         new = [sign for sign in signs if sign.code not in self.open]
