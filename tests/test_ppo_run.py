@@ -90,9 +90,10 @@ def test_a_restored_run_makes_the_same_steps(run: Run, small_model: Path, folder
 
 
 def test_five_roles_on_four_processes(free_process: None, small_model: Path, folder: Path) -> None:
-    """Actor, critic and rollout each on one, reference and reward on the fourth; then restored into one process."""
+    """Actor, critic and rollout each on one, reference and a reward model on the fourth; then restored into one process."""
+    reward = wb.rewards.RewardModel(wb.rewards.tiny_reward_model(folder / "reward"))
     places = wb.DeviceMap(actor="0", critic="1", rollout="2", reference="3", reward="3")
-    run = ppo(small_model, folder, devices=places, name="spread", topology=wb.Topology.cpu(slots=4), critic=wb.Critic())
+    run = ppo(small_model, folder, devices=places, name="spread", topology=wb.Topology.cpu(slots=4), reward=reward)
     list(run.train(3))
     seats = json.loads((run.path / "placement.json").read_text())
     assert {seat["role"]: seat["device"] for seat in seats} == {
@@ -109,8 +110,9 @@ def test_five_roles_on_four_processes(free_process: None, small_model: Path, fol
     spans = {event.phase: (event.data["begin_mono"], event.data["begin_mono"] + event.data["seconds"]) for event in phases}
     assert spans["update_critic"][0] < spans["update_actor"][1]
     assert spans["update_actor"][0] < spans["update_critic"][1]  # at the same time: they are apart
+    assert all(step.reward_std > 0 for step in run.steps)
     run.close()
-    again = Run.restore(run.path, task=TASK, devices="cpu", runtime="inline")
+    again = Run.restore(run.path, task=TASK, reward=reward, devices="cpu", runtime="inline")
     (step,) = again.train(1)
     assert step.step == 4
     assert step.explained_variance is not None
