@@ -28,6 +28,19 @@ def lengths(prompt, completion, answer):
     return float(len(completion))
 
 
+class Broken:
+    """Served as ``serving:broken``: can't be made ready."""
+
+    def __call__(self, prompt, completion, answer):
+        return 0.0
+
+    def prepare(self, device):
+        raise OSError("no weights")
+
+
+broken = Broken()
+
+
 class Server:
     """``workbench reward-server`` on a free port; ``start`` after ``kill`` takes the same port."""
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from tests.rewards.serving import serving
+from tests.rewards.serving import HERE, serving
 from workbench.cli import main
 from workbench.errors import ConfigError, RewardServiceError
 from workbench.rewards import RewardModel, Scorer, Service, score_all, tiny_reward_model
@@ -199,8 +199,10 @@ def test_a_row_that_fails_fails_its_own_request_alone(plain):
     assert plain.metric("workbench_reward_errors_total") == before + 1
 
 
-def wait_for(path):
-    while not path.exists():
+def until(true):
+    end = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < end
         time.sleep(0.01)
 
 
@@ -209,7 +211,7 @@ def test_what_nobody_waits_for_is_not_scored(plain, tmp_path):
     before = plain.metric('workbench_reward_rows_total{via="rows"}')
     blocker = threading.Thread(target=lambda: Service(plain.url)(str(tmp_path / "begun"), "~3", "a"))
     blocker.start()
-    wait_for(tmp_path / "begun")
+    until((tmp_path / "begun").exists)
     with pytest.raises(RewardServiceError, match="did not answer in time"):
         Service(plain.url, timeout=0.2, retries=1, backoff=0.01).score([("p", "a", "a")] * 50)
     blocker.join()
@@ -249,15 +251,12 @@ def test_killed_and_started_again_in_the_middle(folder, expected):
         threads = [threading.Thread(target=work, args=(place,)) for place in (0, 1)]
         for thread in threads:
             thread.start()
-        while min(done) < 2:
-            time.sleep(0.01)
+        until(lambda: min(done) >= 2)
         server.kill()
         assert (SHM / name).exists(), "the dead server's block"
         reached = list(done)
         server.start()
-        while not all(now > then + 2 for now, then in zip(done, reached, strict=True)):
-            assert all(thread.is_alive() for thread in threads)
-            time.sleep(0.01)
+        until(lambda: all(now > then + 2 for now, then in zip(done, reached, strict=True)))
         stop.set()
         for thread in threads:
             thread.join()
@@ -272,7 +271,7 @@ def test_sigterm_lets_what_is_under_way_finish(tmp_path):
         said = []
         asking = threading.Thread(target=lambda: said.append(Service(server.url, retries=0)(str(tmp_path / "begun"), "~1", "1")))
         asking.start()
-        wait_for(tmp_path / "begun")
+        until((tmp_path / "begun").exists)
         assert server.end() == 0
         asking.join()
         assert said == [1.0]
@@ -340,7 +339,7 @@ def test_shared_memory_that_the_server_does_not_have(server, plain):
 def test_what_can_not_be_served(options, message, monkeypatch):
     monkeypatch.delenv("WORKBENCH_REWARD_TOKEN", raising=False)
     monkeypatch.setenv("PYTHONPATH", "")
-    monkeypatch.syspath_prepend(os.path.dirname(__file__))  # noqa: PTH120
+    monkeypatch.syspath_prepend(HERE)
     result = CliRunner().invoke(main, ["reward-server", *options])
     assert result.exit_code == 2
     assert message in result.output
@@ -368,14 +367,11 @@ def test_shared_memory_larger_than_there_is_room(folder):
     assert not (SHM / (BLOCK + "-big")).exists()
 
 
-def test_a_model_that_can_not_be_loaded_ends_the_server(folder, tmp_path):
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "config.json").write_bytes((folder / "config.json").read_bytes())
-    command = [sys.executable, "-m", "workbench", "reward-server", str(broken), "--port", "0"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def test_a_reward_that_can_not_be_made_ready_ends_the_server():
+    command = [sys.executable, "-m", "workbench", "reward-server", "serving:broken", "--port", "0", "--device", "cpu"]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "error: tokenizer of" in done.stderr
+    assert "error: reward Broken.prepare('cpu'): it raised OSError: no weights" in done.stderr
 
 
 def test_the_token_is_in_no_repr():

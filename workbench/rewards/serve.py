@@ -99,6 +99,7 @@ def _bound(options: Serving) -> Iterator[socket.socket]:
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((options.host, options.port))
+        listening.listen(2048)  # now: who reads the address and asks at once has to be heard
     except (OSError, OverflowError) as error:
         raise ConfigError(asked, f"can't listen there: {error}", "choose another port (0: any that is free), or end who has it") from error
     with listening:

@@ -78,8 +78,9 @@ class About(_Strict):
 
 
 def plain(error: ValidationError) -> str:
-    """The first thing that is wrong, in a sentence, and how many others there are."""
-    first, *others = error.errors(include_url=False)
-    where = ".".join(map(str, first["loc"]))
-    text = f"{where}: {first['msg']}" if where else str(first["msg"])
-    return f"{text} (and {len(others)} more)" if others else text
+    """What is wrong, in a sentence (the most exact of all that pydantic says), and how many others there are."""
+    errors = error.errors(include_url=False, include_input=False)
+    said = max(errors, key=lambda each: len(each["loc"]))
+    where = ".".join(map(str, said["loc"]))
+    text = f"{where}: {said['msg']}" if where else str(said["msg"])
+    return f"{text} (and {len(errors) - 1} more)" if len(errors) > 1 else text
