@@ -133,7 +133,7 @@ class Base:
         return self._read(packed, 1.0, head)
 
     def _read(self, packed: Packed, temperature: float, head: torch.nn.Module | None) -> torch.Tensor:
-        with _floats_are_constants() if self.device.type == "cuda" else nullcontext():
+        with _compiled_once() if self.device.type == "cuda" else nullcontext():
             out: torch.Tensor = self.reader(packed, temperature, head)
         return out
 
@@ -212,15 +212,16 @@ def _train_all(body: Any, layout: Layout) -> None:
         head.requires_grad_(False)
 
 
-def _floats_are_constants() -> AbstractContextManager[None]:
-    """Compile numbers like LoRA's scaling into the code.
+def _compiled_once() -> AbstractContextManager[None]:
+    """How layers are compiled: with numbers like LoRA's scaling in the code, and for every adapter, with gradient and without.
 
-    ``dynamic=True`` makes inputs of them, on the CPU: then every layer has a part in C++, and looking for what the CPU can do
-    takes forty seconds of a process's first update (docs/log.md).
+    ``dynamic=True`` makes inputs of such numbers, on the CPU: then every layer has a part in C++, and looking for what the CPU can do
+    takes forty seconds of a process's first update (docs/log.md). Two adapters, none, and both kinds of pass make eight variants of a
+    layer, which is as many as torch compiles before it gives up without a word.
     """
     from torch._dynamo import config
 
-    patched: AbstractContextManager[None] = config.patch(specialize_float=True)
+    patched: AbstractContextManager[None] = config.patch(specialize_float=True, recompile_limit=32)
     return patched
 
 
