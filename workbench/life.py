@@ -229,7 +229,8 @@ class Life(Look):
             raise StateError("run.wait", "the run is paused", "resume() it first")
         if self._thread is not None:
             try:
-                console.follow(self._training.log, lambda: self._is_alive and not self._has_made(until_step), timeout)
+                last = until_step or float("inf")
+                console.follow(self._training.log, lambda: self._is_alive and self._training.done < last, timeout)
             except KeyboardInterrupt:
                 self.pause()
                 raise
@@ -248,9 +249,6 @@ class Life(Look):
             except StorageError:
                 if state != "failed":  # a full disk is what it failed of, and that is raised already
                     raise
-
-    def _has_made(self, step: int | None) -> bool:
-        return step is not None and self._training.done >= step
 
     @property
     def _is_alive(self) -> bool:
