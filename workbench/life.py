@@ -229,7 +229,7 @@ class Life(Look):
             raise StateError("run.wait", "the run is paused", "resume() it first")
         if self._thread is not None:
             try:
-                last = until_step or float("inf")
+                last = float("inf") if until_step is None else until_step
                 console.follow(self._training.log, lambda: self._is_alive and self._training.done < last, timeout)
             except KeyboardInterrupt:
                 self.pause()
