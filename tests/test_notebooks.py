@@ -11,6 +11,7 @@ import nbformat
 import pytest
 
 import workbench as wb
+from workbench.past import PastRun
 
 ROOT = Path(__file__).parent.parent
 
@@ -95,7 +96,7 @@ def test_a_map_that_cannot_be_obeyed_fails_the_run_with_its_reason(tmp_path: Pat
     (tmp_path / "critic.yaml").write_text("actor: cpu\ncritic: {share: actor}\n")
     done = execute("recipes/quickstart.ipynb", tmp_path, "--device-map", "critic.yaml")
     assert done.returncode == 1
-    assert "no algorithm of this version has one" in done.stdout + done.stderr
+    assert "GRPO takes advantages from rewards alone" in done.stdout + done.stderr
 
 
 def test_one_recipe_for_any_map_here_with_the_rollout_apart_and_a_step_ahead(tmp_path: Path) -> None:
@@ -109,3 +110,34 @@ def test_one_recipe_for_any_map_here_with_the_rollout_apart_and_a_step_ahead(tmp
     assert "4 seats as mapped, 4 syncs proved" in done.stdout + done.stderr
     run = wb.Run.load(tmp_path / "runs" / "grpo_lora")
     assert [step.staleness for step in run.steps] == [0, 1, 1]
+
+
+def run_ppo(folder: Path, options: dict[str, str]) -> tuple[subprocess.CompletedProcess[str], PastRun]:
+    """The recipe of PPO with small steps; its own checks look at placement, both adapters, the warm-up and every sync."""
+    small = {"steps": "3", "prompts": "8", "held_out": "0", "critic_warmup": "1"} | options
+    done = execute("recipes/ppo_lora.ipynb", folder, *(part for pair in small.items() for part in ("-p", *pair)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done, wb.Run.load(folder / "runs" / "ppo_lora")
+
+
+def test_ppo_with_a_critic_on_the_actors_base_in_one_process(tmp_path: Path) -> None:
+    done, run = run_ppo(tmp_path, {})
+    cells = outputs(tmp_path)
+    assert "values        critic -> driver     values                     stay" in str(cells["run.routes"])
+    assert {"image/png", "text/html", "text/plain"} <= kinds(cells["run.timeline()"])
+    assert "5 seats as mapped, 3 syncs proved" in done.stdout + done.stderr
+    assert [step.tokens_trained > 0 for step in run.steps] == [False, True, True]
+    assert all({"values", "update_critic"} <= set(step.phase_seconds) for step in run.steps)
+
+
+@pytest.mark.long
+def test_the_five_roles_of_ppo_on_four_processes(tmp_path: Path) -> None:
+    """By Ray; reference and reward share the fourth."""
+    places = "{actor: 0, critic: 1, rollout: 2, reference: 3, reward: 3}"
+    done, run = run_ppo(tmp_path, {"cpu_slots": "4", "map": places})
+    routes = str(outputs(tmp_path)["run.routes"])
+    assert "values        critic -> driver     values" in routes
+    assert "sync          actor -> rollout     adapter                    broadcast" in routes
+    assert "5 seats as mapped, 3 syncs proved" in done.stdout + done.stderr
+    placed = next(event.data["placement"] for event in run.events if event.kind == "run_started")
+    assert placed["critic"] == ["cpu:1"]
