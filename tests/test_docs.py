@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,13 @@ def test_maps_on_the_page_of_clusters_and_the_script_for_slurm():
         assert wb.DeviceMap.parse(found).placement["actor"]
     (script,) = (text for language, text in blocks(CLUSTERS) if language == "bash")
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize("kind", [wb.PPO, wb.Critic])
+def test_the_page_on_ppo_has_every_field_with_its_default(kind):
+    page = (ROOT / "docs/ppo.md").read_text(encoding="utf-8")
+    section = page.partition(f"## `wb.{kind.__name__}`")[2].partition("## ")[0]
+    told = {}
+    for names, defaults in re.findall(r"^\| (`.+?`) \| (.+?) \|", section, re.MULTILINE):
+        told |= dict(zip(re.findall(r"`(\w+)`", names), defaults.replace("`", "").split(", "), strict=True))
+    assert told == {field.name: f'"{field.default}"' if isinstance(field.default, str) else str(field.default) for field in fields(kind)}
