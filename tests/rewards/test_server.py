@@ -219,7 +219,7 @@ def test_what_nobody_waits_for_is_not_scored(plain, tmp_path):
     assert plain.metric('workbench_reward_rows_total{via="rows"}') == before + 2
 
 
-# ---------------------------------------------------------------- load and death
+# ---------------------------------------------------------------- load
 
 
 def test_many_threads_at_once(server, expected):
@@ -231,39 +231,6 @@ def test_many_threads_at_once(server, expected):
     with ThreadPoolExecutor(16) as pool:
         for scores in pool.map(work, range(48)):
             assert scores == pytest.approx(expected, abs=1e-5)
-
-
-def test_killed_and_started_again_in_the_middle(folder, expected):
-    """kill -9 while clients ask, also through shared memory: retries bring every score, and the stale block is replaced."""
-    name = f"wb-test-killed-{os.getpid()}"
-    with serving(folder, "--dtype", "float32", "--shared-mem", name, "--shared-mem-mib", 1) as server:
-        patient = {"retries": 60, "backoff": 0.2, "timeout": 10.0, "rows_per_request": 4}
-        services = [Service(server.url, **patient), Service(server.url, shared_mem_name=name, **patient)]
-        stop, wrong, done = threading.Event(), [], [0, 0]
-
-        def work(place):
-            while not stop.is_set():
-                scores = services[place].score(ROWS)
-                if scores != pytest.approx(expected, abs=1e-5):
-                    wrong.append(scores)
-                done[place] += 1
-
-        threads = [threading.Thread(target=work, args=(place,)) for place in (0, 1)]
-        for thread in threads:
-            thread.start()
-        until(lambda: min(done) >= 2)
-        server.kill()
-        assert (SHM / name).exists(), "the dead server's block"
-        reached = list(done)
-        server.start()
-        until(lambda: all(now > then + 2 for now, then in zip(done, reached, strict=True)))
-        stop.set()
-        for thread in threads:
-            thread.join()
-        assert wrong == []
-        assert server.end() == 0
-        assert not (SHM / name).exists()
-        assert not services[0].healthy()
 
 
 def test_sigterm_lets_what_is_under_way_finish(tmp_path):
@@ -399,3 +366,37 @@ def test_a_service_inside_a_running_loop(server, expected):
         return await Service(server.url, token=TOKEN).score_rows(ROWS)
 
     assert asyncio.run(cell()) == pytest.approx(expected, abs=1e-5)
+
+
+# ---------------------------------------------------------------- death: last, for it ends the server of the tests above
+
+
+def test_killed_and_started_again_in_the_middle_then_ended(server, expected):
+    """kill -9 while clients ask, also through shared memory: retries bring every score, and the stale block is replaced."""
+    patient = {"token": TOKEN, "retries": 60, "backoff": 0.2, "timeout": 10.0, "rows_per_request": 4}
+    services = [Service(server.url, **patient), Service(server.url, shared_mem_name=BLOCK, **patient)]
+    stop, wrong, done = threading.Event(), [], [0, 0]
+
+    def work(place):
+        while not stop.is_set():
+            scores = services[place].score(ROWS)
+            if scores != pytest.approx(expected, abs=1e-5):
+                wrong.append(scores)
+            done[place] += 1
+
+    threads = [threading.Thread(target=work, args=(place,)) for place in (0, 1)]
+    for thread in threads:
+        thread.start()
+    until(lambda: min(done) >= 2)
+    server.kill()
+    assert (SHM / BLOCK).exists(), "the dead server's block"
+    reached = list(done)
+    server.start()
+    until(lambda: all(now > then + 2 for now, then in zip(done, reached, strict=True)))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert server.end() == 0
+    assert not (SHM / BLOCK).exists()
+    assert not services[0].healthy()

@@ -70,7 +70,8 @@ class Scorer:
             scored = self._call(lambda worker: self._score(rows, worker), should_stop)
         except RowFault as fault:
             raise self._error(fault, rows, prompt_indices) from fault.__cause__
-        self._said.append((len(rows), scored.numbers))
+        if scored.numbers:
+            self._said.append((len(rows), scored.numbers))
         return scored.scores
 
     def numbers(self) -> dict[str, float]:

@@ -12,7 +12,7 @@ from workbench.errors import ConfigError
 from workbench.rewards.asking import TOKEN_VARIABLE, is_loopback
 from workbench.rewards.batching import Batcher
 from workbench.rewards.served import served
-from workbench.rewards.server import Metrics, Service, application
+from workbench.rewards.server import Desk, Metrics, application
 from workbench.rewards.shared import Block
 
 GRACE_SECONDS = 10  # for requests that are under way when it is told to end
@@ -55,7 +55,7 @@ def serve(options: Serving, say: Callable[[str], None]) -> None:
     with _bound(options) as listening, _block(options) as block:
         metrics = Metrics()
         batcher = Batcher(what.score, max_batch=options.max_batch, max_wait_s=options.max_wait_ms / 1000, watch=metrics.batch)
-        app = application(Service(what, batcher, metrics, block, options.token))
+        app = application(Desk(what, batcher, metrics, block, options.token))
         server = _Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_SECONDS))
         address = f"http://{options.host}:{listening.getsockname()[1]}"
 

@@ -42,8 +42,8 @@ class ServedModel:
     """A reward model; items are token ids."""
 
     def __init__(self, model: RewardModel, device: str | None) -> None:
-        self.model, self.device = model, device
-        self.name = self.tokenizer = model.name
+        self.model, self.device, self.name = model, device, model.name
+        self.tokenizer: str | None = model.name
 
     def make_ready(self) -> None:
         """Load it, and score once: the first pass is slow."""
@@ -72,7 +72,7 @@ class ServedModel:
 class ServedFunction:
     """Any other reward; items are rows."""
 
-    tokenizer = None
+    tokenizer: str | None = None
 
     def __init__(self, reward: Reward, name: str, device: str | None) -> None:
         if device is None:
@@ -95,7 +95,9 @@ class ServedFunction:
 
     def score(self, items: Sequence[Row]) -> list[float]:
         """One after the other, or as it takes rows."""
-        return self.scorer.score(items)
+        scores = self.scorer.score(items)
+        self.scorer.numbers()  # nobody asks for them here: they would pile up
+        return scores
 
 
 def served(model: str, dtype: str, device: str | None) -> ServedModel | ServedFunction:

@@ -24,15 +24,14 @@ class Metrics:
     """Counters of one server, in Prometheus' format."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        named = {"namespace": "workbench_reward", "registry": self.registry}
-        self.requests = Counter("requests", "Requests to /score, by status", ["status"], **named)
-        self.rows = Counter("rows", "Rows scored, by the way they came", ["via"], **named)
-        self.errors = Counter("errors", "Requests whose scoring failed", **named)
-        self.batch_rows = Histogram("batch_rows", "Rows scored together", buckets=BATCH_BUCKETS, **named)
-        self.batch_seconds = Histogram("batch_seconds", "Seconds to score a batch", **named)
-        self.seconds = Histogram("request_seconds", "Seconds of a request to /score, waiting included", **named)
-        self.queue = Gauge("queue_requests", "Requests that wait for a batch", **named)
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter("workbench_reward_requests", "Requests to /score, by status", ["status"], registry=registry)
+        self.rows = Counter("workbench_reward_rows", "Rows scored, by the way they came", ["via"], registry=registry)
+        self.errors = Counter("workbench_reward_errors", "Requests whose scoring failed", registry=registry)
+        self.batch_rows = Histogram("workbench_reward_batch_rows", "Rows scored together", registry=registry, buckets=BATCH_BUCKETS)
+        self.batch_seconds = Histogram("workbench_reward_batch_seconds", "Seconds to score a batch", registry=registry)
+        self.seconds = Histogram("workbench_reward_request_seconds", "Seconds of a request to /score, waiting included", registry=registry)
+        self.queue = Gauge("workbench_reward_queue_requests", "Requests that wait for a batch", registry=registry)
 
     def batch(self, rows: int, seconds: float) -> None:
         """A batch was scored."""
@@ -40,7 +39,7 @@ class Metrics:
         self.batch_seconds.observe(seconds)
 
 
-class Service:
+class Desk:
     """What the routes do. Raises HTTPException with plain words."""
 
     def __init__(self, served: Served, batcher: Batcher, metrics: Metrics, block: Block | None, token: str | None) -> None:
@@ -87,18 +86,18 @@ class Service:
         return "shared", self.served.of_ids(ids)
 
 
-def application(service: Service) -> FastAPI:
+def application(desk: Desk) -> FastAPI:
     """The web application."""
     app = FastAPI(title="workbench reward service", version=version("rl-workbench"), docs_url=None, redoc_url=None)
-    metrics = service.metrics
+    metrics = desk.metrics
 
     @app.post("/score")
     async def score(request: Request) -> ScoreOut:
         status = 500
         try:
             with metrics.seconds.time():
-                service.admit(request)
-                answer = await service.score(request)
+                desk.admit(request)
+                answer = await desk.score(request)
             status = 200
             return answer
         except HTTPException as error:
@@ -109,18 +108,18 @@ def application(service: Service) -> FastAPI:
 
     @app.get("/health")
     async def health() -> Health:
-        return Health(model=service.served.name, ready=service.batcher.ready, version=app.version)
+        return Health(model=desk.served.name, ready=desk.batcher.ready, version=app.version)
 
     @app.get("/model")
     async def model(request: Request) -> About:
-        service.admit(request)
-        name = None if service.block is None else service.block.name
-        return About(model=service.served.name, tokenizer=service.served.tokenizer, shared_mem_name=name)
+        desk.admit(request)
+        name = None if desk.block is None else desk.block.name
+        return About(model=desk.served.name, tokenizer=desk.served.tokenizer, shared_mem_name=name)
 
     @app.get("/metrics")
     async def figures(request: Request) -> Response:
-        service.admit(request)
-        metrics.queue.set(service.batcher.waiting())
+        desk.admit(request)
+        metrics.queue.set(desk.batcher.waiting())
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     return app

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -154,7 +155,7 @@ class Service:
             dialogue = self._tokens(stop)
             room, _ = self._guarded(lambda: _room(slots), stop)
             parts = _fitting([dialogue.ids(row) for row in rows], room)
-            answers = [self._guarded(lambda ids=ids: self._post_ids(slots, ids), stop) for ids in parts]
+            answers = [self._guarded(partial(self._post_ids, slots, ids), stop) for ids in parts]
             if all(answer.model == dialogue.model for answer, _ in answers):
                 return answers
             self._dialogue = None
@@ -241,6 +242,7 @@ def _fitting(ids: Ids, room: int) -> Iterator[Ids]:
 async def _in_thread(work: Callable[[], T]) -> T:
     """``work()`` in a thread that no one waits for at the end of the process."""
     done: Future[T] = Future()
+    done.set_running_or_notify_cancel()  # from here on it can't be cancelled: the thread may always say what came
 
     def run() -> None:
         try:
@@ -249,4 +251,4 @@ async def _in_thread(work: Callable[[], T]) -> T:
             done.set_exception(error)
 
     threading.Thread(target=run, name="workbench-reward-service", daemon=True).start()
-    return await asyncio.shield(asyncio.wrap_future(done))
+    return await asyncio.wrap_future(done)

@@ -16,6 +16,7 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 from workbench.errors import ConfigError, RewardServiceError
@@ -70,8 +71,7 @@ class Block:
             )
         ids = array("i")
         ids.frombytes(os.pread(self._file, sum(lent.lengths) * _ID_BYTES, _PAGE + lent.slot * self.slot_bytes))
-        ends = [sum(lent.lengths[: row + 1]) for row in range(len(lent.lengths))]
-        return [ids[end - length : end].tolist() for end, length in zip(ends, lent.lengths, strict=True)]
+        return [ids[end - length : end].tolist() for end, length in zip(accumulate(lent.lengths), lent.lengths, strict=True)]
 
     def close(self) -> None:
         """Unlink the block, and give its memory back once no client reads it."""
