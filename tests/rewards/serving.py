@@ -79,12 +79,12 @@ class Server:
 
 @contextlib.contextmanager
 def serving(model, *options):
-    """A started server, killed at the end if it still lives."""
+    """A started server, told to end at the end if it still lives: a killed one would leave its shared memory behind."""
     server = Server(model, *options)
     server.start()
     try:
         yield server
     finally:
         if server.process.poll() is None:
-            server.kill()
+            server.end()
         server.process.stdout.close()
