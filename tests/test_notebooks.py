@@ -112,6 +112,15 @@ def test_one_recipe_for_any_map_here_with_the_rollout_apart_and_a_step_ahead(tmp
     assert [step.staleness for step in run.steps] == [0, 1, 1]
 
 
+def test_a_reward_service_that_is_killed_in_the_middle(tmp_path: Path) -> None:
+    """The recipe starts a real server, kills it, starts it again; its own checks look at steps and rollouts."""
+    small = {"steps": "4", "prompts": "16", "group_size": "4"}
+    done = execute("recipes/reward_service.ipynb", tmp_path, *(part for pair in small.items() for part in ("-p", *pair)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "paused after step" in done.stdout + done.stderr
+    assert "4 steps, 4 rollouts" in done.stdout + done.stderr
+
+
 def run_ppo(folder: Path, options: dict[str, str]) -> tuple[subprocess.CompletedProcess[str], PastRun]:
     """The recipe of PPO with small steps; its own checks look at placement, both adapters, the warm-up and every sync."""
     small = {"steps": "3", "prompts": "8", "held_out": "0", "critic_warmup": "1"} | options
