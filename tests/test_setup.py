@@ -135,17 +135,19 @@ def test_the_pure_levels_are_type_checked():
     checked = set(PROJECT["tool"]["mypy"]["files"])
     assert PROJECT["tool"]["mypy"]["strict"]
     pure = [ROOT / "workbench" / name for name in ("errors.py", "findings.py", "palette.py", "roles.py", "records.py", "events.py")]
-    pure += [ROOT / "workbench" / room for room in ("algos", "topology", "mapping", "runtime", "survey")]
+    pure += [ROOT / "workbench" / room for room in ("algos", "topology", "mapping", "telemetry", "runtime", "survey")]
+    pure += [ROOT / "workbench" / name for name in ("loop.py", "stages.py", "early.py", "beside.py", "judge.py")]
     assert {f"workbench/{path.name}" for path in pure if path.exists()} == checked
 
 
 def test_the_readmes_python_runs():
     """Its blocks, up to the point where an engine would start: every name and keyword is right."""
-    notebook, algorithm, knobs, restore, data, places = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    notebook, algorithm, knobs, restore, data, ppo, places = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     own = data.replace("wb.tasks.from_dataset(", "dict(data=")  # that one needs the hub
+    critic = ppo.split("run.start")[0]
     row = {"question": "1+1", "answer": "2"}
     rows = f"import json; open('train.jsonl', 'w').write(chr(10).join(json.dumps({{**{row}, 'question': str(n)}}) for n in range(50)))"
-    made = "\n".join([notebook.split("run.watch()")[0], algorithm, knobs, rows, own, places])
+    made = "\n".join([notebook.split("run.watch()")[0], algorithm, knobs, rows, own, critic, places])
     program = f"import os, tempfile; os.chdir(tempfile.mkdtemp())\n{made}\nprint(run)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
