@@ -1,5 +1,6 @@
 """Sampling ahead, with a real engine and trainer: the same experience as in turn, dropped soon, and learnt from one version late."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -101,6 +102,16 @@ def test_a_long_rollout_that_is_dropped_ends_soon(books: Books, crews: Callable[
     with pytest.raises(Stopped):
         ahead.take()
     assert len(ids(Ahead(crews(), 1e-3, books(1)).take())) == 16  # the engine is free for another
+
+
+def test_one_that_is_dropped_after_an_interrupt_of_the_wait_has_ended(books: Books, crews: Callable[..., Crew]) -> None:
+    ahead = Ahead(crews(prompts=50, max_tokens=200), 1e-3, books(1))
+    threading.Timer(0.3, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        ahead.wait()
+    ahead.drop()
+    with pytest.raises(Stopped):  # and is not still at it
+        ahead.take()
 
 
 def test_a_stop_of_the_run_ends_it_too(books: Books, crews: Callable[..., Crew]) -> None:

@@ -1,5 +1,6 @@
 """Two pieces of work at the same time."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -49,3 +50,12 @@ def test_a_stop_stops_both() -> None:
     began = time.monotonic()
     with pytest.raises(Stopped):
         both(until, until, lambda: time.monotonic() - began > 0.05, at_once=True)
+
+
+def test_an_interrupt_stops_the_one_that_is_still_at_it() -> None:
+    """The caller's is done, and it waits for the other."""
+    began = time.monotonic()
+    threading.Timer(0.1, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        both(until, lambda stop: 2, never, at_once=True)
+    assert time.monotonic() - began < 5

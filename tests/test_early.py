@@ -1,5 +1,6 @@
 """Rewards of completions that are done while others still generate, and a run that waits for a reward that is down."""
 
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -93,6 +94,44 @@ def test_only_a_slow_reward_without_a_memory_is_asked_early(judges: Callable[...
         assert judge.scores_early == early
 
 
+def test_who_is_dropped_does_not_wait_for_a_call_that_is_under_way(judges: Callable[..., JudgeHere]) -> None:
+    began, over = threading.Event(), threading.Event()
+
+    def slow(prompt: str, completion: str, answer: int) -> float:
+        began.set()
+        over.wait(10)
+        return 1.0
+
+    judge = judges(slow)
+    early = EarlyScores(judge, prompts(1), 1, nullcontext, lambda: False)
+    early.told(0, "a")
+    began.wait()
+    start = time.monotonic()
+    assert early.end(drop=True) == {}
+    assert time.monotonic() - start < 5
+    over.set()
+    assert judge.score([("p", "c", 1)], [0], lambda: False) == [1.0]  # nobody else asks it any more
+
+
+def test_an_interrupt_leaves_nobody_behind_who_scores(judges: Callable[..., JudgeHere]) -> None:
+    began = threading.Event()
+
+    def slow(prompt: str, completion: str, answer: int) -> float:
+        if completion == "slow":
+            began.set()
+            time.sleep(2)
+        return 1.0
+
+    judge = judges(slow)
+    early = EarlyScores(judge, prompts(1), 1, nullcontext, lambda: False)
+    early.told(0, "slow")
+    began.wait()
+    threading.Timer(0.1, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT]).start()
+    with pytest.raises(KeyboardInterrupt):
+        early.end()
+    assert judge.score([("p", "c", 1)], [0], lambda: False) == [1.0]
+
+
 # ---------------------------------------------------------------- on a run
 
 
@@ -165,6 +204,21 @@ def test_a_run_that_waits_for_its_reward_can_be_stopped(run: Run) -> None:
     run.plan.reward.down.clear()
     (step,) = run.train(1)
     assert step.step == done + 1
+
+
+def test_an_evaluation_at_rest_that_waits_leaves_the_state_as_it_is(run: Run) -> None:
+    object.__setattr__(run.plan, "held_out", 2)
+    run.plan.reward.down.set()
+    asking = threading.Thread(target=run.evaluate)
+    asking.start()
+    tries = run.plan.reward.tries
+    until(lambda: run.plan.reward.tries > tries)
+    run.plan.reward.down.clear()
+    run._training.nudge.set()
+    asking.join()
+    assert run.state == "finished"
+    assert wb.Run.load(run.path).error == ""  # waiting is no failure
+    object.__setattr__(run.plan, "held_out", 0)
 
 
 def test_stopped_is_what_a_stop_raises_there(run: Run) -> None:

@@ -18,8 +18,8 @@ class Ahead:
         self._dropped = threading.Event()
         self._sampled: Sampled | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name=f"workbench-step-{book.number}", daemon=True)
-        self._thread.start()
+        self._ended = threading.Event()  # not a join: one that is interrupted takes the thread for ended
+        threading.Thread(target=self._work, name=f"workbench-step-{book.number}", daemon=True).start()
 
     def _work(self) -> None:
         began = time.monotonic()
@@ -29,10 +29,12 @@ class Ahead:
             self._sampled = replace(sampled, crew=self.crew, ahead_seconds=time.monotonic() - began)
         except BaseException as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def wait(self) -> None:
         """Return once it is sampled, or has failed: the engines are at rest."""
-        self._thread.join()
+        self._ended.wait()
 
     def take(self) -> Sampled:
         """The step's experience, waited for. Raises what went wrong."""

@@ -35,11 +35,11 @@ def both(first: Callable[[Stop], A], second: Callable[[Stop], B], stop: Stop, *,
         beside = threads.submit(work)
         try:
             found = second(over)
-        except BaseException as error:
+            return beside.result(), found
+        except BaseException as error:  # an interrupt of the wait, too
             failed.set()
             _raise_cause(beside, error)
             raise
-        return beside.result(), found
 
 
 def _raise_cause(beside: Future[A], error: BaseException) -> None:

@@ -25,10 +25,10 @@ class EarlyScores:
         self.scores: dict[int, float] = {}  # row -> its reward
         self._rows: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
         self._seen: set[int] = set()
-        self._over = False
+        self._over = self._dropped = False
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="workbench-early-rewards", daemon=True)
-        self._thread.start()
+        self._ended = threading.Event()  # not a join: one that is interrupted takes the thread for ended
+        threading.Thread(target=self._work, name="workbench-early-rewards", daemon=True).start()
 
     def told(self, row: int, text: str) -> None:
         """Completion ``row`` of the step is done: this is its text. Twice is once."""
@@ -37,11 +37,18 @@ class EarlyScores:
     def end(self, *, drop: bool = False) -> dict[int, float]:
         """Row -> reward of what was scored. Raises what went wrong, but for a service that is down: its rows are simply not there.
 
-        ``drop``: the rollout has failed; nothing more is scored, and nothing raised.
+        ``drop``: the rollout has failed; nothing more is scored, and nothing raised. A call that is under way is not waited for then, nor
+        after an interrupt of the wait.
         """
+        self._dropped = drop
         self._over = True
         self._rows.put(None)
-        self._thread.join()
+        try:
+            self._ended.wait()
+        except BaseException:
+            self._dropped = True
+            self._ended.wait()  # the reward is asked by one thread at a time
+            raise
         if self._error is not None and not drop and not isinstance(self._error, RewardServiceError):
             raise self._error
         return self.scores
@@ -53,6 +60,8 @@ class EarlyScores:
                     self._score(rows)
         except BaseException as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def _next(self) -> dict[int, str] | None:
         """All that is done by now, at least one; None at the end: what is still waiting then is scored with the rest."""
@@ -78,7 +87,7 @@ class EarlyScores:
 
         try:
             with self.timed():
-                scores = self.judge.score(triples, [prompt.index for prompt in asked], self.should_stop)
+                scores = self.judge.score(triples, [prompt.index for prompt in asked], lambda: self._dropped or self.should_stop())
         except Stopped:
             return
         self.scores.update(zip(rows, scores, strict=True))

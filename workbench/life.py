@@ -5,6 +5,7 @@ lock, so a ``generate`` from a notebook cell falls between two steps.
 """
 
 import threading
+import time
 import weakref
 from collections.abc import Generator, Iterator
 from typing import Self
@@ -41,9 +42,9 @@ class Life(Look):
     def train(self, steps: int | None = None) -> Iterator[Step]:
         """Train ``steps`` more steps in the caller's thread: ``for step in run.train(50): ...``.
 
-        None: those that are left of the last call, after a pause, a stop, or a restore. Leaving the loop is a pause: another
-        ``train`` or ``start`` goes on where it was left. Held-out prompts are scored
-        before the first step and after the last. Raises what failed; an interrupt pauses.
+        None: those that are left of the last call, after a pause, a stop, or a restore. Leaving the loop is a pause: another ``train`` or
+        ``start`` goes on where it was left. Held-out prompts are scored before the first step and after the last. Raises what failed; an
+        interrupt pauses.
         """
         self._check_free("train")
         loop = self._train(self._to_make("train", steps))
@@ -141,11 +142,10 @@ class Life(Look):
         except WorkbenchError as failure:
             problem = failure
         try:
-            if problem is None or state == "failed":
-                self._set(state, error)
-            else:
+            if problem is not None and state != "failed":
                 self._set("failed", f"{type(problem).__name__}: {problem}")
                 raise problem
+            self._set(state, error)
         finally:
             self._iterating = False
             self._stop.clear()
@@ -167,11 +167,12 @@ class Life(Look):
 
     def _on_wait(self, text: str) -> None:
         """A reward service is down, or (no ``text``) is up again: the step in progress rests as long."""
-        self._waits = bool(text)
-        if text:
+        if text and (self._waits or self.state in ("starting", "running")):  # and not a cell's evaluate() on a run at rest
+            self._waits = True
             self._set("paused", text)
             self._resting.set()
-        elif self.state == "paused":
+        elif not text and self._waits:
+            self._waits = False
             self._set("running")
             self._resting.clear()
 
@@ -210,7 +211,8 @@ class Life(Look):
         self._stop.set()
         thread = self._thread
         if thread is not None and thread.ident is not None and thread is not threading.current_thread():
-            thread.join()
+            while thread.is_alive():  # no join: after an interrupt of one Python takes the thread for ended
+                time.sleep(0.01)
         loop = self._loop() if self._loop is not None else None
         if loop is not None and not loop.gi_running and self._iterating:
             loop.close()

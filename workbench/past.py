@@ -75,7 +75,7 @@ class PastRun(Reading):
     @property
     def error(self) -> str:
         """What failed last; "" where nothing did."""
-        return next((record.error for record in reversed(records_of(self.events, State)) if record.error), "")
+        return next((record.error for record in reversed(records_of(self.events, State)) if record.state == "failed"), "")
 
     def __repr__(self) -> str:
         gain = self.metrics.held_out_reward
