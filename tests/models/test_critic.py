@@ -33,15 +33,16 @@ LAYOUTS = {
 }
 
 
-def actor_of(model: Path, ranks: Ranks | None = None, **options: object) -> Actor:
+def actor_of(model: Path, ranks: Ranks | None = None, device: str = "cpu", dtype: str = "float32", **options: object) -> Actor:
     beside = {ADAPTER: (SHARED.lora, SHARED.seed)}
-    plan = ActorPlan(model, LoRA(rank=4, alpha=8), OPTIMIZER, "cpu", "float32", 0, **options)
+    plan = ActorPlan(model, LoRA(rank=4, alpha=8), OPTIMIZER, device, dtype, 0, **options)
     return Actor(plan, ranks, beside)
 
 
 def apart(model: Path, ranks: Ranks | None = None, lora: LoRA | None = SHARED.lora, **options: object) -> ValueModel:
     plan = CriticPlan(lora, OPTIMIZER, seed=7, model=model)
-    return ValueModel.alone(plan, BasePlan(model, "cpu", "float32", token_budget=60, **options), ranks)
+    where = {"device": "cpu", "dtype": "float32", "token_budget": 60, **options}
+    return ValueModel.alone(plan, BasePlan(model, **where), ranks)
 
 
 def rows(count: int = 12) -> list[Row]:
@@ -242,7 +243,7 @@ def taught(critic: ValueModel, data: Worth) -> Taught:
         critic.learner.clear()
         together(critic.learner, accumulate(critic.learner, lesson, share.parts[0], lambda: False))
         critic.learner.sum_gradients()
-        gradients = {name: tensor.clone() for name, tensor in critic.learner.whole_gradients().items()}
+        gradients = {name: tensor.clone().cpu() for name, tensor in critic.learner.whole_gradients().items()}
     update = critic.update(share, ALGO, 1e-2)
     return gradients, critic.state(), update
 
