@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import workbench as wb
 from tests.runtime.conftest import worker_of
 from tests.test_run import PROMPTS, likes_a, make
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, StateError
 from workbench.run import Run
 
 TIMED = ("seconds", "phase_seconds", "data_wait_seconds", "ahead_seconds", "scored_early")
@@ -72,6 +72,40 @@ def test_the_weight_of_the_kl_adapts(run: Run) -> None:
     for before, after, step in zip(weights, weights[1:], run.steps, strict=False):
         assert after == pytest.approx(before * (1 + max(-0.2, min(step.kl / 0.01 - 1, 0.2)) * 32 / 320))
     assert run.knobs.kl == 0.05  # what a person has set
+
+
+def test_a_stop_between_two_steps_of_the_critic_leaves_no_checkpoint(run: Run) -> None:
+    """In the warm-up, too, when the actor makes none."""
+    learner = worker_of(run._training.crew.team).critic.learner
+    step = learner.step
+
+    def and_stop() -> None:
+        step()
+        run._stop.set()
+
+    learner.step = and_stop
+    assert list(run.train(1)) == []
+    learner.step = step
+    with pytest.raises(StateError, match="broken off between two updates"):
+        run.checkpoint()
+
+
+def test_steps_that_overlap_adapt_one_weight(small_model: Path, folder: Path) -> None:
+    """The next step has begun, with its weight, before one has ended. Nothing is loaded here."""
+    training = ppo(small_model, folder, name="weight")._training
+
+    def begins(number: int) -> float:
+        return float(training._adapted(training.knobs.take(number).algo).kl)
+
+    weights = [begins(1), begins(2)]
+    for number in (3, 4):
+        training._adapt(0.02, 320)  # twice the target: by a fifth
+        weights.append(begins(number))
+    training.knobs.kl = 0.2
+    weights.append(begins(5))
+    training._adapt(0.02, 320)  # of a step from before the turn
+    weights.append(begins(6))
+    assert weights == pytest.approx([0.05, 0.05, 0.06, 0.072, 0.2, 0.24])
 
 
 def test_a_restored_run_makes_the_same_steps(run: Run, small_model: Path, folder: Path) -> None:

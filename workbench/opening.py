@@ -60,7 +60,7 @@ class Opening:
         self.nudge = threading.Event()  # ask a reward service that is down again, now
         self.on_wait: Callable[[str], None] = lambda text: None  # told why the run waits for it, and "" once it goes on
         self._kl: tuple[float, float] | None = None  # the weight of a KL that adapts: as it was set, and as it is now
-        self._updates = 0  # optimizer steps at the end of the last whole step
+        self._made = (0, 0)  # optimizer steps of actor and critic at the end of the last whole step
         self._waking: tuple[RunState, dict[str, Tensor]] | None = None  # from the checkpoint, until the models are there
         if past is None:
             self.log.emit(started(plan))
@@ -135,7 +135,7 @@ class Opening:
         self.supply = Supply(plan, path, team.window)
         self._fit_in_window()
         settings = self.knobs.settings
-        self._updates, self._waking = team.updates, None
+        self._made, self._waking = team.made, None
         if Role.REWARD in team.home:
             self.judge = JudgeThere(team)
             self.judge.load_state(self._reward)

@@ -84,10 +84,10 @@ class Training(Opening):
             return algo
         return changed(algo, "kl", self._kl[1])
 
-    def _adapt(self, outcome: Outcome) -> None:
-        """Let the algorithm answer to the step's KL."""
-        algo, asked = outcome.sampled.crew.algo, getattr(self.knobs.settings.algo, "kl", None)
-        adapted = algo.adapted(outcome.kl, len(outcome.batch.completions))
+    def _adapt(self, kl: float, completions: int) -> None:
+        """Let the algorithm answer to a step's KL: as it is now, for the next step may have begun, and a knob been turned."""
+        algo, asked = self._adapted(self.knobs.settings.algo), getattr(self.knobs.settings.algo, "kl", None)
+        adapted = algo.adapted(kl, completions)
         if adapted is not algo and asked is not None:
             self._kl = (asked, getattr(adapted, "kl", asked))
 
@@ -106,8 +106,8 @@ class Training(Opening):
         """The step is made: count it and write it down."""
         team = self._crew.team
         team.count(step_ended=True)
-        self.done, self.batch, self.position, self._updates = record.step, outcome.batch, position, team.updates
-        self._adapt(outcome)
+        self.done, self.batch, self.position, self._made = record.step, outcome.batch, position, team.made
+        self._adapt(outcome.kl, len(outcome.batch.completions))
         self.log.emit(record)  # first: where the disk is full, this is what has to be kept for later
         self.log.emit(samples(record.step, outcome.batch))
         for device, peak in team.peak_memory_gib().items():
@@ -177,7 +177,7 @@ class Training(Opening):
         That is before the first step, after a policy that diverged, and after a step that was broken off between two minibatches.
         """
         team = self._crew.team
-        whole = self.done > 0 and team.updates == self._updates and team.is_finite
+        whole = self.done > 0 and team.made == self._made and team.is_finite
         if not whole or (self._saved_at == self.done and not requested):
             return None
         state = RunState(

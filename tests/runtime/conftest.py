@@ -9,8 +9,8 @@ from workbench.algos import GRPO
 from workbench.batch import Batch, Prompt
 from workbench.models.tokenizer import Tokenizer
 from workbench.rollout.config import Sampling
-from workbench.runtime.plans import Draw, Signal
-from workbench.runtime.team import Team, never
+from workbench.runtime.plans import Draw, Signal, never
+from workbench.runtime.team import Team
 from workbench.runtime.worker import Worker
 
 SAMPLING = Sampling(prompts=4, temperature=0.8, max_tokens=12)

@@ -21,10 +21,10 @@ from workbench.roles import Role
 from workbench.rollout.config import VLLM
 from workbench.runtime.calls import Answer, Call, Held
 from workbench.runtime.inline import Inline
-from workbench.runtime.plans import Arrival, Draw, Opened, Report, Signal, Stop, WorkerPlan
+from workbench.runtime.plans import Arrival, Draw, Opened, Report, Signal, Stop, WorkerPlan, never
 from workbench.runtime.pools import Pool, machine_of, split
 from workbench.runtime.seat import Seat
-from workbench.runtime.team import Team, never
+from workbench.runtime.team import Team
 
 DRAW = Draw(("step", 3), 0.8, 12)
 PLAN = WorkerPlan(Path("nowhere"), LoRA(), Optimizer(), VLLM(), "cpu", "float32", seed=0)

@@ -12,7 +12,8 @@ from workbench.algos import GRPO
 from workbench.errors import ConfigError, SyncError
 from workbench.models.packing import Row
 from workbench.rollout import inner
-from workbench.runtime.team import Team, never
+from workbench.runtime.plans import never
+from workbench.runtime.team import Team
 
 
 def test_the_engine_samples_from_what_was_just_trained(fresh: Team) -> None:

@@ -20,6 +20,11 @@ Told = Callable[[int, str], None]  # a completion has ended: its place among all
 Report = Callable[[str, float, float, str], None]  # what, done, total, note
 
 
+def never() -> bool:
+    """A ``Stop`` for calls that nothing stops."""
+    return False
+
+
 @dataclass(frozen=True)
 class WorkerPlan:
     """Everything that the workers of a run are built from, whatever their roles."""

@@ -24,18 +24,13 @@ from workbench.reshard.canary import Canary
 from workbench.roles import Role
 from workbench.rollout.config import Sampling
 from workbench.runtime.calls import Answer, Call, Held, Runtime
-from workbench.runtime.plans import CanaryDied, Draw, Estimate, Opened, Report, Signal, Stop, Told, WorkerPlan
+from workbench.runtime.plans import CanaryDied, Draw, Estimate, Opened, Report, Signal, Stop, Told, WorkerPlan, never
 from workbench.runtime.pools import Fan, Pool
 from workbench.runtime.routes import Routes, routes
 from workbench.runtime.seat import Seat
 from workbench.runtime.second_look import SecondLook
 
 OF_CRITIC = "critic/"  # before the critic's names in a checkpoint
-
-
-def never() -> bool:
-    """For calls that nothing stops."""
-    return False
 
 
 class Team:
@@ -178,6 +173,11 @@ class Team:
         if self._updates is None:
             self._updates = int(self._ask(Role.ACTOR, "updates")[0].value)
         return self._updates
+
+    @property
+    def made(self) -> tuple[int, int]:
+        """Optimizer steps so far: the actor's, and the critic's since the workers were opened. Broken-off ones count."""
+        return self.updates, int(self._ask(Role.CRITIC, "critic_updates")[0].value) if self.has_critic else 0
 
     @property
     def in_sync(self) -> bool:

@@ -80,6 +80,10 @@ class Trainers:
         """Optimizer steps that the actor made so far."""
         return self._actor.updates
 
+    def critic_updates(self) -> int:
+        """Optimizer steps that the critic made since it was built."""
+        return there(self.critic).learner.steps
+
     def is_finite(self) -> bool:
         """Whether the actor's adapter is worth saving: no weight is NaN or infinite."""
         return self._actor.is_finite()
