@@ -185,6 +185,7 @@ def doctor(as_json: bool, strict: bool) -> None:
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="[default: cuda where there is a GPU]")
 @click.option("--max-batch", type=click.IntRange(1), default=64, show_default=True, help="Rows that are enough for a batch.")
 @click.option("--max-wait-ms", type=click.FloatRange(0), default=5.0, show_default=True, help="How long a batch waits for more rows.")
+@click.option("--max-queue", type=click.IntRange(1), default=8192, show_default=True, help="Rows that may wait; more are sent away.")
 @click.option("--shared-mem", metavar="NAME", help="Take token ids through shared memory of that name.")
 @click.option("--shared-mem-mib", type=click.IntRange(1), default=64, show_default=True, help="Its size.")
 def reward_server(**asked: Any) -> None:
@@ -195,7 +196,8 @@ def reward_server(**asked: Any) -> None:
     \b
     Exit codes: 0 ended when told to, 2 unusable options or model.
     """
-    from workbench.rewards.serve import Serving, serve
+    from workbench.rewards.server.command import serve
+    from workbench.rewards.server.options import Serving
 
     with _usage_errors():
         serve(Serving(**asked), _print)  # the options are its fields

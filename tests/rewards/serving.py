@@ -44,15 +44,15 @@ broken = Broken()
 class Server:
     """``workbench reward-server`` on a free port; ``start`` after ``kill`` takes the same port."""
 
-    def __init__(self, model, *options):
-        self.model, self.options, self.port, self.process = str(model), options, 0, None
+    def __init__(self, model, *options, folder=HERE):
+        self.model, self.options, self.folder, self.port, self.process = str(model), options, folder, 0, None
 
     def start(self):
         """Returns the seconds until it was ready."""
         began = time.monotonic()
         command = [sys.executable, "-m", "workbench", "reward-server", self.model, "--port", str(self.port), *map(str, self.options)]
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        self.process = subprocess.Popen(command, cwd=HERE, env=environment, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         assert "serving" in line, f"it ended with {self.process.wait()}"
         self.port = int(line.rsplit(":", 1)[1])
@@ -78,9 +78,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(model, *options):
+def serving(model, *options, folder=HERE):
     """A started server, told to end at the end if it still lives: a killed one would leave its shared memory behind."""
-    server = Server(model, *options)
+    server = Server(model, *options, folder=folder)
     server.start()
     try:
         yield server

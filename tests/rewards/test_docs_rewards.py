@@ -6,8 +6,8 @@ from pathlib import Path
 
 from workbench.cli import reward_server
 from workbench.rewards import Service
-from workbench.rewards.serve import Serving
-from workbench.rewards.wire import MAX_BODY_MIB, About, Health
+from workbench.rewards.server.options import Serving
+from workbench.rewards.wire.messages import MAX_BODY_MIB, About, Health
 
 PAGE = (Path(__file__).parents[2] / "docs/rewards.md").read_text(encoding="utf-8")
 
@@ -23,6 +23,7 @@ def test_its_options_are_the_commands():
     assert set(re.findall(r"`(--[\w-]+)`", PAGE)) == known
     options = Serving("m")
     assert f"| `--max-batch`, `--max-wait-ms` | {options.max_batch}, {options.max_wait_ms:g} |" in PAGE
+    assert f"| `--max-queue` | {options.max_queue} |" in PAGE
     assert f"| `--shared-mem`, `--shared-mem-mib` | none, {options.shared_mem_mib} |" in PAGE
     assert f"| `--host`, `--port` | `{options.host}`, {options.port} |" in PAGE
 

@@ -70,23 +70,25 @@ class Combined(ABC):
 
     def __getattr__(self, name: str) -> Any:
         # A memory only where a part has one: rewards with a memory must not be in several processes.
-        if name in ("state_dict", "load_state_dict") and self._remembers():
+        if name in ("state_dict", "load_state_dict") and self._memories():
             return self._state if name == "state_dict" else self._load
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
-    def _remembers(self) -> bool:
-        return any(hasattr(fn, "state_dict") for fn in self.__dict__.get("parts", {}).values())
+    def _memories(self) -> dict[str, Any]:
+        """The parts that have one."""
+        parts: Mapping[str, Any] = self.__dict__.get("parts", {})
+        return {name: fn for name, fn in parts.items() if hasattr(fn, "state_dict")}
 
     def _state(self) -> dict[str, Any]:
-        return {name: fn.state_dict() for name, fn in self.parts.items() if hasattr(fn, "state_dict")}
+        return {name: fn.state_dict() for name, fn in self._memories().items()}
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        mine = {name for name, fn in self.parts.items() if hasattr(fn, "state_dict")}
-        if mine != set(state):
+        mine = self._memories()
+        if set(mine) != set(state):
             found = f"it is of the parts {sorted(state)}, and those with a memory are {sorted(mine)}"
             raise ConfigError(f"{type(self).__name__}.load_state_dict", found, "combine the same rewards under the same names")
-        for name in mine:
-            self.parts[name].load_state_dict(state[name])  # type: ignore[attr-defined]
+        for name, fn in mine.items():
+            fn.load_state_dict(state[name])
 
 
 class Weighted(Combined):

@@ -82,10 +82,10 @@ def _numbers(fn: Reward) -> dict[str, float]:
         raise RowFault(None, f"gave numbers() that are none: {error}", "return a dict of names and finite numbers") from error
 
 
-async def _at_once(fn: Reward, rows: Sequence[Row], timeout_s: float | None) -> Scored:
+async def _at_once(fn: Any, rows: Sequence[Row], timeout_s: float | None) -> Scored:
     limit = asyncio.timeout(timeout_s)
     try:
-        values = fn.score_rows(rows)  # type: ignore[attr-defined]
+        values = fn.score_rows(rows)
         if inspect.isawaitable(values):
             async with limit:
                 values = await values

@@ -96,7 +96,7 @@ class LengthPenalty(Combined):
 
     def _length(self, completion: str) -> int:
         if self._measure is None:
-            from workbench.rewards.dialogue import Dialogue
+            from workbench.rewards.models.dialogue import Dialogue
 
             raw = Dialogue(str(self.tokenizer)).raw
             self._measure = lambda text: len(raw(text, add_special_tokens=False).input_ids)

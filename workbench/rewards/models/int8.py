@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 
-class Int8Linear(nn.Module):
+class Int8Linear(nn.Module):  # type: ignore[misc]  # torch is Any to mypy here
     """``y = (x · qᵀ) · s + b``; q (out, in) int8, s (out,) of the layer's own type."""
 
     def __init__(self, linear: nn.Linear) -> None:

@@ -1,4 +1,4 @@
-"""What goes between a reward service and its clients, as JSON."""
+"""The JSON that reward server and client send each other, as models that check it."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ class RowIn(_Strict):
 
 
 class SharedIn(_Strict):
-    """Where token ids lie in shared memory: see ``shared.Lent``."""
+    """Where token ids lie in shared memory: see ``shared_memory.Lent``."""
 
     block: str
     slot: int

@@ -3,23 +3,17 @@
 import asyncio
 import contextlib
 import os
-import socket
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from click.testing import CliRunner
 
-from tests.rewards.serving import HERE, serving
-from workbench.cli import main
+from tests.rewards.serving import serving
 from workbench.errors import ConfigError, RewardServiceError
 from workbench.rewards import RewardModel, Scorer, Service, score_all, tiny_reward_model
-from workbench.rewards.serve import Serving
-from workbench.rewards.shared import SHM
+from workbench.rewards.wire.shared_memory import SHM
 
 TOKEN = "sesame"
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
@@ -53,6 +47,12 @@ def expected(folder):
     return score_all(RewardModel(folder, dtype="float32"), ROWS)
 
 
+@pytest.fixture(scope="module")
+def name(folder):
+    """What the server of ``folder`` answers as."""
+    return f"{folder}@{RewardModel(folder, dtype='float32').fingerprint()}"
+
+
 def post(server, body, headers=HEADERS):
     kind = {"content": body} if isinstance(body, bytes) else {"json": body}
     return httpx.post(f"{server.url}/score", headers=headers, trust_env=False, **kind)
@@ -61,13 +61,13 @@ def post(server, body, headers=HEADERS):
 # ---------------------------------------------------------------- answers
 
 
-def test_the_server_scores_as_the_model_does(server, expected):
+def test_the_server_scores_as_the_model_does(server, expected, name):
     service = Service(server.url, token=TOKEN, rows_per_request=10)
     with Scorer(service) as scorer:
         assert scorer.score(ROWS) == pytest.approx(expected, abs=1e-5)
         assert scorer.numbers()["tries"] == 1.0
     assert service(*ROWS[3]) == pytest.approx(expected[3], abs=1e-5)
-    assert service.model == server.model
+    assert service.model == name
 
 
 def test_messages_go_through(server, folder):
@@ -77,21 +77,23 @@ def test_messages_go_through(server, folder):
     )
 
 
-def test_token_ids_in_the_request(server, folder, expected):
+def test_token_ids_in_the_request(server, folder, expected, name):
     model = RewardModel(folder, dtype="float32")
     model.prepare("cpu")
     answer = post(server, {"ids": [model.dialogue.ids(row) for row in ROWS]}).json()
     assert answer["rewards"] == pytest.approx(expected, abs=1e-5)
-    assert answer["model"] == server.model
+    assert answer["model"] == name
 
 
-def test_health_and_metrics(server):
-    assert httpx.get(f"{server.url}/health", trust_env=False).json() == {"model": server.model, "ready": True, "version": "0.1.0"}
+def test_health_and_metrics(server, name):
+    assert httpx.get(f"{server.url}/health", trust_env=False).json() == {"model": name, "ready": True, "version": "0.1.0"}
     assert Service(server.url).healthy()
     before = server.metric('workbench_reward_rows_total{via="rows"}', HEADERS)
     score_all(Service(server.url, token=TOKEN), ROWS)
     assert server.metric('workbench_reward_rows_total{via="rows"}', HEADERS) == before + len(ROWS)
     assert server.metric("workbench_reward_queue_requests", HEADERS) == 0
+    assert server.metric("workbench_reward_queue_rows", HEADERS) == 0
+    assert server.metric("workbench_reward_queue_limit_rows", HEADERS) == 8192
     assert server.metric('workbench_reward_requests_total{status="200"}', HEADERS) > 0
     assert server.metric("workbench_reward_request_seconds_count", HEADERS) > 0
 
@@ -172,7 +174,7 @@ def test_a_function_is_served_with_answers(plain):
 def test_a_function_takes_no_ids(plain):
     answer = post(plain, {"ids": [[1]]}, {})
     assert answer.status_code == 422
-    assert "serving:letters is a function of texts" in answer.json()["detail"]
+    assert "the reward here is a function of texts" in answer.json()["detail"]
 
 
 def test_requests_that_arrive_together_are_scored_together(plain):
@@ -217,6 +219,23 @@ def test_what_nobody_waits_for_is_not_scored(plain, tmp_path):
     blocker.join()
     assert score_all(Service(plain.url), [("p", "a", "a")]) == [1.0]
     assert plain.metric('workbench_reward_rows_total{via="rows"}') == before + 2
+
+
+def test_a_full_queue_sends_away_and_takes_again(tmp_path):
+    rows = {"rows": [{"prompt": "p", "completion": "aa", "answer": "a"}] * 3}
+    with serving("serving:letters", "--max-queue", 4, "--max-wait-ms", 0) as server, ThreadPoolExecutor(3) as pool:
+        blocked = pool.submit(Service(server.url), str(tmp_path / "begun"), "~2", "a")
+        until((tmp_path / "begun").exists)
+        waiting = pool.submit(post, server, rows)
+        until(lambda: server.metric("workbench_reward_queue_rows") == 3)
+        refused = post(server, rows)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        assert "the queue is full: 3 rows wait, 4 may, and here are 3 more; ask again in a second" in refused.json()["detail"]
+        patient = Service(server.url, retries=20)
+        assert patient.score([("p", "aaa", "a")] * 6) == [3.0] * 6, "larger than the queue, and taken when nobody else waits"
+        assert patient.numbers()["tries"] > 1
+        assert (waiting.result().json()["rewards"], blocked.result()) == ([2.0] * 3, 0.0)
+        assert server.metric('workbench_reward_requests_total{status="503"}') >= 2
 
 
 # ---------------------------------------------------------------- load
@@ -284,83 +303,6 @@ def test_shared_memory_that_the_server_does_not_have(server, plain):
     assert "this server has no shared memory" in answer.json()["detail"]
 
 
-# ---------------------------------------------------------------- refused at the start
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ["serving:letters", "--host", "0.0.0.0"],
-            "everyone who reaches this machine could use it, for there is no token\n  fix: add --token",
-        ),
-        (["serving:letters", "--host", "192.168.1.1"], "for there is no token"),
-        (["serving:letters", "--token", ""], "--token: it is empty"),
-        (["gone:letters"], "'gone' can't be imported"),
-        (["math:gone"], "math has no 'gone'"),
-        (["math:pi"], "float can't be called"),
-        (["./gone"], "its config.json can't be read"),
-        (["math:hypot", "--shared-mem", "x"], "math:hypot is a function of texts, and the shared memory is for token ids"),
-    ],
-)
-def test_what_can_not_be_served(options, message, monkeypatch):
-    monkeypatch.delenv("WORKBENCH_REWARD_TOKEN", raising=False)
-    monkeypatch.setenv("PYTHONPATH", "")
-    monkeypatch.syspath_prepend(HERE)
-    result = CliRunner().invoke(main, ["reward-server", *options])
-    assert result.exit_code == 2
-    assert message in result.output
-
-
-def test_a_port_that_is_taken(folder):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        result = CliRunner().invoke(main, ["reward-server", str(folder), "--port", str(port)])
-    assert result.exit_code == 2
-    assert f"--host 127.0.0.1 --port {port}: can't listen there" in result.output
-
-
-def test_shared_memory_larger_than_there_is_room(folder):
-    state = os.statvfs(SHM)
-    mib = state.f_bavail * state.f_frsize // 2**20 + 1000
-    result = CliRunner().invoke(
-        main, ["reward-server", str(folder), "--port", "0", "--shared-mem", BLOCK + "-big", "--shared-mem-mib", str(mib)]
-    )
-    assert result.exit_code == 2
-    assert "/dev/shm has" in result.output
-    assert "fix: write --shared-mem-mib" in result.output
-    assert not (SHM / (BLOCK + "-big")).exists()
-
-
-def test_a_reward_that_can_not_be_made_ready_ends_the_server():
-    command = [sys.executable, "-m", "workbench", "reward-server", "serving:broken", "--port", "0", "--device", "cpu"]
-    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "error: reward Broken.prepare('cpu'): it raised OSError: no weights" in done.stderr
-
-
-def test_the_token_is_in_no_repr():
-    assert "sesame" not in repr(Serving("m", token="sesame"))
-
-
-def test_help_names_every_option():
-    shown = CliRunner().invoke(main, ["reward-server", "--help"]).output
-    for option in (
-        "--host",
-        "--port",
-        "--token",
-        "--dtype",
-        "--device",
-        "--max-batch",
-        "--max-wait-ms",
-        "--shared-mem ",
-        "--shared-mem-mib",
-    ):
-        assert option in shown
-
-
 def test_a_service_inside_a_running_loop(server, expected):
     async def cell():
         return await Service(server.url, token=TOKEN).score_rows(ROWS)
@@ -375,13 +317,14 @@ def test_killed_and_started_again_in_the_middle_then_ended(server, expected):
     """kill -9 while clients ask, also through shared memory: retries bring every score, and the stale block is replaced."""
     patient = {"token": TOKEN, "retries": 60, "backoff": 0.2, "timeout": 10.0, "rows_per_request": 4}
     services = [Service(server.url, **patient), Service(server.url, shared_mem_name=BLOCK, **patient)]
-    stop, wrong, done = threading.Event(), [], [0, 0]
+    stop, wrong, done, changed = threading.Event(), [], [0, 0], [0.0, 0.0]
 
     def work(place):
         while not stop.is_set():
             scores = services[place].score(ROWS)
             if scores != pytest.approx(expected, abs=1e-5):
                 wrong.append(scores)
+            changed[place] += services[place].numbers()["model_changed"]
             done[place] += 1
 
     threads = [threading.Thread(target=work, args=(place,)) for place in (0, 1)]
@@ -397,6 +340,7 @@ def test_killed_and_started_again_in_the_middle_then_ended(server, expected):
     for thread in threads:
         thread.join()
     assert wrong == []
+    assert changed == [0.0, 0.0], "the same weights again"
     assert server.end() == 0
     assert not (SHM / BLOCK).exists()
     assert not services[0].healthy()

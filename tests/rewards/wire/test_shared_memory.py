@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workbench.errors import ConfigError, RewardServiceError
-from workbench.rewards.shared import MIB, SHM, SLOTS, Block, Lent, Slots, block_path
+from workbench.rewards.wire.shared_memory import MIB, SHM, SLOTS, Block, Lent, Slots, block_path
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_many_threads_never_see_each_others_ids(block, name):
 def test_a_client_that_is_killed_holds_no_slot(block, name):
     code = f"""
 import contextlib, time
-from workbench.rewards.shared import Slots, SLOTS
+from workbench.rewards.wire.shared_memory import Slots, SLOTS
 stack = contextlib.ExitStack()
 [stack.enter_context(Slots({name!r}).lent([[1]], 1)) for _ in range(SLOTS)]
 print("held", flush=True)
@@ -97,7 +97,8 @@ def test_a_living_servers_block_is_not_taken(block, name):
 
 
 def test_a_killed_servers_block_is_replaced(name):
-    code = f"import time; from workbench.rewards.shared import Block; b = Block({name!r}, 1); print(b.id.hex(), flush=True); time.sleep(60)"
+    imports = "import time; from workbench.rewards.wire.shared_memory import Block"
+    code = f"{imports}; b = Block({name!r}, 1); print(b.id.hex(), flush=True); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as server:
         old = server.stdout.readline().strip()
         server.kill()

@@ -1,6 +1,5 @@
 """One question to a reward service: what its answer means, and when to ask again."""
 
-import ipaddress
 import json
 import math
 import random
@@ -8,7 +7,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
 from workbench.errors import ConfigError, RewardServiceError
 
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-TOKEN_VARIABLE = "WORKBENCH_REWARD_TOKEN"
 AGAIN = (502, 503, 504)  # not there for a moment, or still loading
 NEW_BLOCK = 409  # the ids lay in the shared memory of a server that is gone
 LONGEST_PAUSE_S = 10.0
@@ -26,7 +23,11 @@ _START = "start it again (workbench reward-server ...), look at its log; what wa
 
 
 class Again(Exception):  # noqa: N818 - what happened, not yet a fault
-    """What came instead of an answer, where the next try may bring one."""
+    """What came instead of an answer, where the next try may bring one, and how many seconds that should wait at least."""
+
+    def __init__(self, what: str, after_s: float = 0.0) -> None:
+        super().__init__(what)
+        self.after_s = min(after_s, LONGEST_PAUSE_S)
 
 
 @dataclass(frozen=True)
@@ -49,27 +50,6 @@ class Patience:
         return float(min(self.backoff * 2 ** (tried - 1), LONGEST_PAUSE_S) * random.uniform(0.5, 1.0))
 
 
-def check_url(url: str) -> None:
-    """Raise ConfigError unless ``url`` is one of a service."""
-    try:
-        parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and not parts.query
-    except ValueError:
-        fits = False
-    if not fits:
-        raise ConfigError(f"reward service {url!r}", "that is no address of a service", "write http://host:port")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def persistently(url: str, ask: Callable[[], T], patience: Patience, stop: threading.Event) -> tuple[T, int]:
     """What ``ask`` gives, and how many tries it took. Raises RewardServiceError after the last one, or when ``stop`` is set."""
     tried = 0
@@ -78,7 +58,7 @@ def persistently(url: str, ask: Callable[[], T], patience: Patience, stop: threa
         try:
             return ask(), tried
         except Again as again:
-            if tried > patience.retries or stop.wait(patience.pause(tried)):
+            if tried > patience.retries or stop.wait(max(patience.pause(tried), again.after_s)):
                 times = f"{tried} tries" if tried > 1 else "1 try"
                 raise RewardServiceError(f"reward service {url}", f"no answer after {times}: {again}", _START) from again
 
@@ -103,7 +83,7 @@ def exchange(client: "httpx.Client", method: str, path: str, body: bytes | None)
     except httpx.TransportError as error:
         raise Again(f"{type(error).__name__}: {error}") from error
     if response.status_code in (*AGAIN, NEW_BLOCK):
-        raise Again(f"status {response.status_code}: {_detail(response)}")
+        raise Again(f"status {response.status_code}: {_detail(response)}", _asked_to_wait(response))
     return response
 
 
@@ -146,6 +126,12 @@ def read_answer(url: str, said: dict[str, Any], rows: int) -> Answer:
 def _nonsense(url: str, what: str) -> RewardServiceError:
     fix = 'is that a reward service? It has to answer {"rewards": [one finite number per row], "model": "..."}'
     return RewardServiceError(f"reward service {url}", f"it answers nonsense: {what}", fix)
+
+
+def _asked_to_wait(response: "httpx.Response") -> float:
+    """Seconds of its Retry-After; 0 where it has none, or a date."""
+    said = response.headers.get("Retry-After", "")
+    return float(said) if said.isdecimal() else 0.0
 
 
 def _detail(response: "httpx.Response") -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, check_kind
-from workbench.rewards.dialogue import Dialogue
+from workbench.rewards.fingerprint import of_weights
+from workbench.rewards.models.dialogue import Dialogue
 from workbench.rewards.rows import Row
 
 if TYPE_CHECKING:
@@ -88,6 +89,11 @@ class RewardModel:
                 found = f"they are {min(tokens)} to {max(tokens)}" if tokens else "there are none"
                 raise ConfigError(f"token ids of row {row}", found, f"give one id or more, from 0 to {vocabulary - 1}")
 
+    def fingerprint(self) -> str:
+        """Eight hex digits of its weights, as they lie in memory, and of how rows become tokens: another version has others."""
+        loaded = self._ready()
+        return of_weights(loaded.model.state_dict(), loaded.dialogue.about())
+
     def numbers(self) -> dict[str, float]:
         """The share of rows that were longer than ``max_length``."""
         return {"cut_rows": self._cut}
@@ -137,7 +143,7 @@ class _Loaded:
         with no_bars():
             model = AutoModelForSequenceClassification.from_pretrained(name, config=config, dtype=_torch_dtype(dtype))
         if dtype == "int8":
-            from workbench.rewards.int8 import to_int8
+            from workbench.rewards.models.int8 import to_int8
 
             to_int8(model.base_model)
         self.device = torch.device(device)

@@ -14,23 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from workbench.errors import ConfigError, RewardServiceError, check_kind
-from workbench.rewards.asking import (
-    TOKEN_VARIABLE,
-    Again,
-    Answer,
-    Patience,
-    as_json,
-    check_url,
-    content,
-    exchange,
-    is_loopback,
-    persistently,
-    read_answer,
-)
-from workbench.rewards.breaker import Breaker
-from workbench.rewards.dialogue import Dialogue
+from workbench.rewards.models.dialogue import Dialogue
 from workbench.rewards.rows import Row
-from workbench.rewards.shared import Slots, block_path
+from workbench.rewards.service.breaker import Breaker
+from workbench.rewards.service.request import Again, Answer, Patience, as_json, content, exchange, persistently, read_answer
+from workbench.rewards.wire.address import TOKEN_VARIABLE, check_url, is_loopback
+from workbench.rewards.wire.shared_memory import Slots, block_path
 
 if TYPE_CHECKING:
     import httpx
@@ -92,7 +81,7 @@ class Service:
         self._said: dict[str, float] = {}
         self._lock = threading.Lock()
         self._http: httpx.Client | None = None
-        self._dialogue: Dialogue | None = None
+        self._dialogue: tuple[str, Dialogue] | None = None  # the model whose tokens it makes, and it
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -152,14 +141,14 @@ class Service:
         """As token ids in shared memory; anew where another model answered than the one whose tokens they are."""
         slots = Slots(str(self.shared_mem_name))
         for _ in range(2):
-            dialogue = self._tokens(stop)
+            model, dialogue = self._tokens(stop)
             room, _ = self._guarded(lambda: _room(slots), stop)
             parts = _fitting([dialogue.ids(row) for row in rows], room)
             answers = [self._guarded(partial(self._post_ids, slots, ids), stop) for ids in parts]
-            if all(answer.model == dialogue.model for answer, _ in answers):
+            if all(answer.model == model for answer, _ in answers):
                 return answers
             self._dialogue = None
-        found = f"it says at /model that it is {dialogue.model}, and answers as {answers[-1][0].model}"
+        found = f"it says at /model that it is {model}, and answers as {answers[-1][0].model}"
         raise RewardServiceError(f"reward service {self.url}", found, "is something between, such as a proxy over several servers?")
 
     def _post(self, body: bytes, rows: int) -> Answer:
@@ -173,15 +162,15 @@ class Service:
                 raise Again(error.found) from error
             return self._post(as_json({"shared": asdict(lent)}), len(ids))
 
-    def _tokens(self, stop: threading.Event) -> Dialogue:
-        """How the model there makes tokens of rows. Raises ConfigError where it takes none."""
+    def _tokens(self, stop: threading.Event) -> tuple[str, Dialogue]:
+        """The model there, and how it makes tokens of rows. Raises ConfigError where it takes none."""
         if self._dialogue is None:
             said, _ = self._guarded(lambda: content(self.url, exchange(self._client(), "GET", "/model", None)), stop)
             asked = f"reward service {self.url} with shared_mem_name={self.shared_mem_name!r}"
             if said.get("shared_mem_name") != self.shared_mem_name:
                 there = f"its block is {said['shared_mem_name']!r}" if said.get("shared_mem_name") else "it has no shared memory"
                 raise ConfigError(asked, there, f"start it with --shared-mem {self.shared_mem_name}, or leave shared_mem_name out")
-            self._dialogue = Dialogue(str(said.get("tokenizer")))
+            self._dialogue = str(said.get("model")), Dialogue(str(said.get("tokenizer")))
         return self._dialogue
 
     # ------------------------------------------------------------ with patience

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from workbench.rewards.batching import Batcher
+from workbench.rewards.server.batching import Batcher, QueueFull
 
 
 async def here():
@@ -17,12 +17,15 @@ class Recorder:
     """A batcher over a score that doubles; remembers the batches."""
 
     def __init__(self, **named):
-        self.batches, self.hold = [], threading.Event()
+        self.batches, self.hold, self.held = [], threading.Event(), threading.Event()
         self.hold.set()
-        self.batcher = Batcher(self.score, **({"max_batch": 4, "max_wait_s": 0.05, "watch": lambda items, seconds: None} | named))
+        self.batcher = Batcher(
+            self.score, **({"max_batch": 4, "max_wait_s": 0.05, "max_queue": 1000, "watch": lambda items, seconds: None} | named)
+        )
         self.batcher.start(lambda: None, lambda error: None)
 
     def score(self, items):
+        self.held.set()
         self.hold.wait(5)
         if -1 in items:
             raise ValueError("minus one")
@@ -85,6 +88,23 @@ def test_what_nobody_waits_for_is_not_scored():
     assert recorder.batches == [[1], [3]]
 
 
+def test_no_more_wait_than_may():
+    recorder = Recorder(max_batch=1, max_queue=5)
+    recorder.hold.clear()
+    blocking = threading.Thread(target=lambda: recorder.ask([1, 2, 3, 4, 5, 6]))  # larger than the queue, and nobody waits
+    blocking.start()
+    assert recorder.held.wait(5)
+    assert recorder.batcher.waiting_rows() == 0, "what is scored waits no more"
+    threading.Timer(0.2, recorder.hold.set).start()
+    first, second, third, fourth = recorder.ask([1, 2, 3], [4, 5], [6], [])
+    assert (first, second, fourth) == ([2.0, 4.0, 6.0], [8.0, 10.0], [])
+    assert isinstance(third, QueueFull)
+    assert str(third).startswith("the queue is full: 5 rows wait, 5 may, and here are 1 more; ask again")
+    blocking.join()
+    assert recorder.batcher.waiting_rows() == 0
+    assert recorder.ask([6]) == [[12.0]], "and there is room again"
+
+
 def test_watch_hears_of_every_batch():
     heard = []
     recorder = Recorder(watch=lambda items, seconds: heard.append((items, seconds)))
@@ -94,7 +114,7 @@ def test_watch_hears_of_every_batch():
 
 
 def test_what_can_not_be_made_ready_is_told():
-    told, batcher = [], Batcher(lambda items: [], max_batch=1, max_wait_s=0, watch=lambda items, seconds: None)
+    told, batcher = [], Batcher(lambda items: [], max_batch=1, max_wait_s=0, max_queue=1, watch=lambda items, seconds: None)
 
     def fail():
         raise OSError("no model")

@@ -1,5 +1,6 @@
 """A prompt and its completion as the token ids that a reward model was trained on."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,10 @@ class Dialogue:
         if not ids:
             raise ConfigError(f"tokenize {completion!r}", "no tokens came out", "is this the right tokenizer?")
         return list(ids)
+
+    def about(self) -> str:
+        """What the ids depend on: vocabulary, template and length, as a text that differs where they do."""
+        return json.dumps([sorted(self.raw.get_vocab().items()), self.raw.chat_template, self.max_length])
 
     def shortened(self, ids: list[int]) -> list[int]:
         """``ids`` without their beginning, where they are too many."""

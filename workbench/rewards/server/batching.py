@@ -12,6 +12,10 @@ from typing import Any
 ScoreItems = Callable[[Sequence[Any]], list[float]]
 
 
+class QueueFull(Exception):  # noqa: N818 - what happened: asking again helps
+    """So many rows wait that no more are taken."""
+
+
 @dataclass
 class Job:
     """What one request wants scored, and where its scores go."""
@@ -23,14 +27,19 @@ class Job:
 class Batcher:
     """Scores jobs in a thread of its own: all that arrive within ``max_wait_s`` seconds at once, until there are ``max_batch`` items.
 
-    ``score`` is called in that thread alone, and ``start`` before it, which makes ready; what ``start`` raises ends the thread.
+    At most ``max_queue`` items wait; a request that is larger by itself is taken when nobody else waits. ``score`` is called in that thread
+    alone, and ``start`` before it, which makes ready; what ``start`` raises ends the thread.
     ``watch(items, seconds)`` hears of every batch.
     """
 
-    def __init__(self, score: ScoreItems, *, max_batch: int, max_wait_s: float, watch: Callable[[int, float], None]) -> None:
-        self.score, self.max_batch, self.max_wait_s, self.watch = score, max_batch, max_wait_s, watch
+    def __init__(
+        self, score: ScoreItems, *, max_batch: int, max_wait_s: float, max_queue: int, watch: Callable[[int, float], None]
+    ) -> None:
+        self.score, self.max_batch, self.max_wait_s, self.max_queue, self.watch = score, max_batch, max_wait_s, max_queue, watch
         self.ready = False
         self._jobs: queue.Queue[Job | None] = queue.Queue()
+        self._waiting = 0  # items of the jobs in it
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def start(self, make_ready: Callable[[], None], gave_up: Callable[[BaseException], None]) -> None:
@@ -58,10 +67,17 @@ class Batcher:
         """Jobs that no batch has yet."""
         return self._jobs.qsize()
 
+    def waiting_rows(self) -> int:
+        """Their items."""
+        return self._waiting
+
     async def submit(self, items: Sequence[Any], gone: Callable[[], Awaitable[bool]]) -> list[float] | None:
-        """The scores of ``items``; None where ``gone()`` says that nobody waits for them any more. Then they are not computed."""
+        """The scores of ``items``; None where ``gone()`` says that nobody waits for them any more. Then they are not computed.
+
+        Raises QueueFull.
+        """
         job = Job(items)
-        self._jobs.put(job)
+        self._put(job)
         waited = asyncio.wrap_future(job.done)
         while not waited.done():
             await asyncio.wait([waited], timeout=1.0)
@@ -70,8 +86,26 @@ class Batcher:
                 return None
         return await waited
 
+    def _put(self, job: Job) -> None:
+        with self._lock:
+            if self._waiting and self._waiting + len(job.items) > self.max_queue:
+                raise QueueFull(
+                    f"the queue is full: {self._waiting} rows wait, {self.max_queue} may, and here are {len(job.items)} more; "
+                    "ask again in a second, or start the server with more --max-queue"
+                )
+            self._waiting += len(job.items)
+        self._jobs.put(job)
+
+    def _take(self, timeout_s: float | None = None) -> Job | None:
+        """The next job; None at the end of all. Raises queue.Empty."""
+        job = self._jobs.get(timeout=timeout_s)
+        if job is not None:
+            with self._lock:
+                self._waiting -= len(job.items)
+        return job
+
     def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._take()) is not None:
             jobs, more = self._gather(job)
             jobs = [job for job in jobs if job.done.set_running_or_notify_cancel()]
             if jobs:
@@ -84,7 +118,7 @@ class Batcher:
         jobs, items, end = [first], len(first.items), time.monotonic() + self.max_wait_s
         while items < self.max_batch:
             try:
-                job = self._jobs.get(timeout=max(end - time.monotonic(), 0))
+                job = self._take(max(end - time.monotonic(), 0))
             except queue.Empty:
                 break
             if job is None:

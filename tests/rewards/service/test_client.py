@@ -1,4 +1,4 @@
-"""The client of a reward service, against small servers that lie, break and wait. The real server is in test_server.py."""
+"""The client of a reward service, against small servers that lie, break and wait. The real server is in tests/rewards/server."""
 
 import json
 import pickle
@@ -11,7 +11,6 @@ import pytest
 
 from workbench.errors import ConfigError, RewardServiceError, Stopped
 from workbench.rewards import Ensemble, Scorer, Service, Weighted, score_all
-from workbench.rewards.asking import Patience, is_loopback
 
 ROWS = [("p", "a", None), ("p", "bb", None)]
 GOOD = {"rewards": [1.0, 2.0], "model": "m"}
@@ -275,12 +274,6 @@ def test_it_crosses_to_other_processes(liar):
 # ---------------------------------------------------------------- what can't be
 
 
-@pytest.mark.parametrize("url", ["", "localhost:8080", "ftp://x", "http://", "http://x:99999", "http://x:port", "http://x?y=1"])
-def test_addresses(url):
-    with pytest.raises(ConfigError, match=r"that is no address of a service\n  fix: write http://host:port"):
-        Service(url)
-
-
 @pytest.mark.parametrize(
     ("named", "message"),
     [
@@ -302,15 +295,3 @@ def test_what_json_can_not_hold(liar, answer):
     with pytest.raises(ConfigError, match=r"JSON can't hold a prompt, completion or answer"):
         score_all(liar.service(), [("p", "c", answer)])
     assert liar.asked == []
-
-
-def test_pauses_grow_and_have_an_end():
-    patience = Patience(10, 0.5)
-    for tried, most in [(1, 0.5), (2, 1.0), (3, 2.0), (9, 10.0)]:
-        assert most / 2 <= patience.pause(tried) <= most
-
-
-def test_loopback():
-    assert [is_loopback(host) for host in ("localhost", "127.0.0.9", "::1", "0.0.0.0", "::", "10.0.0.1", "gpu-node")] == [True] * 3 + [
-        False
-    ] * 4

@@ -7,17 +7,22 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from workbench.errors import ConfigError, RewardError
-from workbench.rewards.check import Reward, check_reward, reward_name
-from workbench.rewards.model import RewardModel
+from workbench.rewards.check import Reward, check_reward
+from workbench.rewards.fingerprint import of_source
+from workbench.rewards.models.reward_model import RewardModel
 from workbench.rewards.rows import Row
 from workbench.rewards.score import Scorer
 
 
 class Served(Protocol):
-    """Scores items; an item is what ``of_rows`` or ``of_ids`` makes of a row."""
+    """Scores items; an item is what ``of_rows`` or ``of_ids`` makes of a row.
+
+    ``name``: what it answers as. Once it is ready that ends in a fingerprint, so that clients notice another version: "folder@1f3a9c07".
+    """
 
     name: str
     tokenizer: str | None
@@ -48,6 +53,7 @@ class ServedModel:
     def make_ready(self) -> None:
         """Load it, and score once: the first pass is slow."""
         self.model.prepare(self.device or default_device())
+        self.name = f"{self.model.name}@{self.model.fingerprint()}"
         self.score(self.of_rows([("warm", "up", None)]))
 
     def of_rows(self, rows: Sequence[Row]) -> Sequence[list[int]]:
@@ -64,7 +70,7 @@ class ServedModel:
         scores = asyncio.run(self.model.score_ids(items))
         if not all(map(math.isfinite, scores)):
             raise RewardError(
-                f"reward model {self.name!r}", "it gave a number that is not finite", "try --dtype float32; look at its weights"
+                f"reward model {self.model.name!r}", "it gave a number that is not finite", "try --dtype float32; look at its weights"
             )
         return scores
 
@@ -90,7 +96,7 @@ class ServedFunction:
     def of_ids(self, ids: Sequence[list[int]]) -> Sequence[Any]:
         """Never."""
         raise ConfigError(
-            "ids", f"{self.name} is a function of texts", 'send {"rows": [{"prompt": ..., "completion": ..., "answer": ...}]}'
+            "ids", "the reward here is a function of texts", 'send {"rows": [{"prompt": ..., "completion": ..., "answer": ...}]}'
         )
 
     def score(self, items: Sequence[Row]) -> list[float]:
@@ -104,10 +110,10 @@ def served(model: str, dtype: str, device: str | None) -> ServedModel | ServedFu
     """What ``model`` names: a folder or hub name of a reward model, or ``module:function``. Raises ConfigError where it is neither."""
     if ":" not in model or Path(model).expanduser().exists():
         return ServedModel(RewardModel(model, dtype=dtype), device)
-    reward = _imported(model)
+    module, reward = _imported(model)
     if isinstance(reward, RewardModel):
         return ServedModel(reward, device)
-    return ServedFunction(check_reward(reward), f"{model.partition(':')[0]}:{model.partition(':')[2] or reward_name(reward)}", device)
+    return ServedFunction(check_reward(reward), f"{model}@{of_source(module)}", device)
 
 
 def default_device() -> str:
@@ -117,7 +123,8 @@ def default_device() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _imported(name: str) -> Any:
+def _imported(name: str) -> tuple[ModuleType, Any]:
+    """The module of "module:attribute", and the attribute."""
     module, _, attribute = name.partition(":")
     fix = "write module:function, where `python -c 'import module'` works from this folder"
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - as python -m does
@@ -127,4 +134,4 @@ def _imported(name: str) -> Any:
         raise ConfigError(f"reward {name!r}", f"{module!r} can't be imported: {error}", fix) from error
     if not hasattr(found, attribute):
         raise ConfigError(f"reward {name!r}", f"{module} has no {attribute!r}", fix)
-    return getattr(found, attribute)
+    return found, getattr(found, attribute)

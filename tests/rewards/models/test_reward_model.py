@@ -7,14 +7,12 @@ import time
 
 import pytest
 import torch
-from torch import nn
 from transformers import AutoModelForSequenceClassification, BertConfig, BertForSequenceClassification
 
 from workbench.errors import ConfigError, Stopped
 from workbench.rewards import RewardModel, Scorer, score_all, tiny_reward_model
-from workbench.rewards.dialogue import Dialogue
-from workbench.rewards.int8 import Int8Linear, to_int8
-from workbench.rewards.model import batches
+from workbench.rewards.models.dialogue import Dialogue
+from workbench.rewards.models.reward_model import batches
 
 ROWS = [("sort cab=", "abc", None), ("x", "", None), ("a longer prompt than the others, " * 3, "with its answer", None), ("1+1=", "2", 2)]
 
@@ -76,33 +74,6 @@ def test_smaller_types_are_near(folder, dtype, near):
     assert scores == pytest.approx(expected, abs=near * spread)
 
 
-def test_int8_by_hand():
-    linear = nn.Linear(3, 2)
-    linear.weight.data = torch.tensor([[1.27, -0.64, 0.0], [0.0, 0.0, 0.0]])
-    linear.bias.data = torch.tensor([0.5, -1.0])
-    small = Int8Linear(linear)
-    assert small.q.tolist() == [[127, -64, 0], [0, 0, 0]]
-    assert small(torch.tensor([[2.0, 1.0, 9.0]]))[0].tolist() == pytest.approx([2 * 1.27 - 0.64 + 0.5, -1.0])
-
-
-def test_int8_leaves_the_head_and_no_other_linear_layer(folder):
-    reward = RewardModel(folder, dtype="int8")
-    reward.prepare("cpu")
-    model = reward._loaded.model
-    assert [name for name, module in model.named_modules() if type(module) is nn.Linear] == ["score"]
-    assert sum(isinstance(module, Int8Linear) for module in model.modules()) == 2 * 7
-    assert {buffer.dtype for name, buffer in model.named_buffers() if name.endswith(".q")} == {torch.int8}
-
-
-def test_int8_keeps_outputs_of_a_wide_layer():
-    torch.manual_seed(0)
-    layer = nn.Sequential(nn.Linear(512, 256))
-    x = torch.randn(8, 512)
-    before = layer(x).detach()
-    after = to_int8(layer)(x).detach()
-    assert float((after - before).norm() / before.norm()) < 0.01
-
-
 def test_too_long_rows_lose_their_beginning_and_are_counted(folder):
     (expected,) = by_hand(folder, ["wxyz"])
     with Scorer(RewardModel(folder, dtype="float32", max_length=4)) as scorer:
@@ -115,6 +86,15 @@ def test_the_models_window_is_the_usual_length(folder):
     reward = RewardModel(folder)
     reward.prepare("cpu")
     assert len(reward.dialogue.shortened(reward.dialogue.ids(("x" * 600, "", None)))) == 512
+
+
+def test_its_fingerprint_is_of_weights_and_tokens(folder, chat, tmp_path):
+    prints = [RewardModel(folder, dtype="float32").fingerprint() for _ in range(2)]
+    prints += [RewardModel(folder, dtype=dtype).fingerprint() for dtype in ("bfloat16", "int8")]
+    prints += [RewardModel(chat, dtype="float32").fingerprint(), RewardModel(folder, dtype="float32", max_length=8).fingerprint()]
+    prints += [RewardModel(tiny_reward_model(tmp_path, seed=1), dtype="float32").fingerprint()]
+    assert prints[0] == prints[1]
+    assert len(set(prints)) == 6
 
 
 def test_batches_by_hand():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.rewards.breaker import CLOSED, HALF_OPEN, OPEN, Breaker
+from workbench.rewards.service.breaker import CLOSED, HALF_OPEN, OPEN, Breaker
 
 
 class Clock:

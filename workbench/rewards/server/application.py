@@ -7,36 +7,18 @@ from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.concurrency import run_in_threadpool
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import ValidationError
 
 from workbench.errors import ConfigError
-from workbench.rewards.batching import Batcher
-from workbench.rewards.served import Served
-from workbench.rewards.shared import Block, Lent
-from workbench.rewards.wire import MAX_BODY_MIB, About, Health, ScoreIn, ScoreOut, plain
+from workbench.rewards.server.batching import Batcher, QueueFull
+from workbench.rewards.server.metrics import Metrics
+from workbench.rewards.server.served import Served
+from workbench.rewards.wire.messages import MAX_BODY_MIB, About, Health, ScoreIn, ScoreOut, plain
+from workbench.rewards.wire.shared_memory import Block, Lent
 
-BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 CLIENT_GONE = 499
-
-
-class Metrics:
-    """Counters of one server, in Prometheus' format."""
-
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.requests = Counter("workbench_reward_requests", "Requests to /score, by status", ["status"], registry=registry)
-        self.rows = Counter("workbench_reward_rows", "Rows scored, by the way they came", ["via"], registry=registry)
-        self.errors = Counter("workbench_reward_errors", "Requests whose scoring failed", registry=registry)
-        self.batch_rows = Histogram("workbench_reward_batch_rows", "Rows scored together", registry=registry, buckets=BATCH_BUCKETS)
-        self.batch_seconds = Histogram("workbench_reward_batch_seconds", "Seconds to score a batch", registry=registry)
-        self.seconds = Histogram("workbench_reward_request_seconds", "Seconds of a request to /score, waiting included", registry=registry)
-        self.queue = Gauge("workbench_reward_queue_requests", "Requests that wait for a batch", registry=registry)
-
-    def batch(self, rows: int, seconds: float) -> None:
-        """A batch was scored."""
-        self.batch_rows.observe(rows)
-        self.batch_seconds.observe(seconds)
+SOON = {"Retry-After": "1"}  # seconds
 
 
 class Desk:
@@ -52,17 +34,23 @@ class Desk:
         if self._token is not None and not hmac.compare_digest(given, self._token):  # in a time that tells nothing of the token
             raise HTTPException(401, "the token is missing or wrong: send the header 'Authorization: Bearer TOKEN'")
 
+    def check_ready(self) -> None:
+        """503 while the reward is being loaded."""
+        if not self.batcher.ready:
+            raise HTTPException(503, f"{self.served.name} is still being loaded")
+
     async def score(self, request: Request) -> ScoreOut:
         """The rewards of what is asked."""
         asked = _read(await _body(request))
-        if not self.batcher.ready:
-            raise HTTPException(503, f"{self.served.name} is still being loaded")
+        self.check_ready()
         try:
             via, items = await run_in_threadpool(self._items, asked)
         except (ConfigError, ValueError) as error:
             raise HTTPException(422, str(error)) from error
         try:
             rewards = await self.batcher.submit(items, request.is_disconnected) if items else []
+        except QueueFull as error:
+            raise HTTPException(503, str(error), SOON) from error
         except Exception as error:  # the reward's own: told to whoever asked
             self.metrics.errors.inc()
             raise HTTPException(500, f"the reward failed: {type(error).__name__}: {error}") from error
@@ -113,14 +101,14 @@ def application(desk: Desk) -> FastAPI:
     @app.get("/model")
     async def model(request: Request) -> About:
         desk.admit(request)
+        desk.check_ready()
         name = None if desk.block is None else desk.block.name
         return About(model=desk.served.name, tokenizer=desk.served.tokenizer, shared_mem_name=name)
 
     @app.get("/metrics")
     async def figures(request: Request) -> Response:
         desk.admit(request)
-        metrics.queue.set(desk.batcher.waiting())
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        return Response(metrics.page(desk.batcher), media_type=CONTENT_TYPE_LATEST)
 
     return app
 

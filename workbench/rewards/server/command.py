@@ -1,49 +1,21 @@
-"""``workbench reward-server``: from its options to a process that serves until it is told to end."""
+"""``workbench reward-server``: the process that serves what its options say, until it is told to end."""
 
 import contextlib
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 import uvicorn
 
 from workbench.errors import ConfigError
-from workbench.rewards.asking import TOKEN_VARIABLE, is_loopback
-from workbench.rewards.batching import Batcher
-from workbench.rewards.served import served
-from workbench.rewards.server import Desk, Metrics, application
-from workbench.rewards.shared import Block
+from workbench.rewards.server.application import Desk, application
+from workbench.rewards.server.batching import Batcher
+from workbench.rewards.server.metrics import Metrics
+from workbench.rewards.server.options import Serving
+from workbench.rewards.server.served import served
+from workbench.rewards.wire.shared_memory import Block
 
 GRACE_SECONDS = 10  # for requests that are under way when it is told to end
-
-
-@dataclass(frozen=True)
-class Serving:
-    """The options. Raises ConfigError on what can't be served so. ``port`` 0: any free one; ``device`` None: a GPU where there is one."""
-
-    model: str
-    host: str = "127.0.0.1"
-    port: int = 8080
-    token: str | None = field(default=None, repr=False)
-    dtype: str = "bfloat16"
-    device: str | None = None
-    max_batch: int = 64
-    max_wait_ms: float = 5.0
-    shared_mem: str | None = None
-    shared_mem_mib: int = 64
-
-    def __post_init__(self) -> None:
-        if self.token is not None and (not self.token or not self.token.isascii() or not self.token.isprintable()):
-            raise ConfigError("--token", "it is empty, or has characters that no header can carry", "give letters and digits")
-        if self.token is None and not is_loopback(self.host):
-            found = "everyone who reaches this machine could use it, for there is no token"
-            raise ConfigError(f"--host {self.host}", found, f"add --token TOKEN (or set {TOKEN_VARIABLE}), or leave --host out")
-        for name, value in (("max-batch", self.max_batch), ("shared-mem-mib", self.shared_mem_mib)):
-            if value < 1:
-                raise ConfigError(f"--{name} {value}", "that is nothing", "give 1 or more")
-        if self.max_wait_ms < 0:
-            raise ConfigError(f"--max-wait-ms {self.max_wait_ms:g}", "time does not run backwards", "give 0 or more")
 
 
 def serve(options: Serving, say: Callable[[str], None]) -> None:
@@ -54,7 +26,8 @@ def serve(options: Serving, say: Callable[[str], None]) -> None:
         raise ConfigError(f"--shared-mem {options.shared_mem}", found, "leave it out")
     with _bound(options) as listening, _block(options) as block:
         metrics = Metrics()
-        batcher = Batcher(what.score, max_batch=options.max_batch, max_wait_s=options.max_wait_ms / 1000, watch=metrics.batch)
+        wait, watch = options.max_wait_ms / 1000, metrics.batch
+        batcher = Batcher(what.score, max_batch=options.max_batch, max_wait_s=wait, max_queue=options.max_queue, watch=watch)
         app = application(Desk(what, batcher, metrics, block, options.token))
         server = _Server(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_SECONDS))
         address = f"http://{options.host}:{listening.getsockname()[1]}"

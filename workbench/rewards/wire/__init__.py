@@ -1,0 +1,1 @@
+"""What reward server and client share: addresses, JSON messages, and token ids through shared memory."""
