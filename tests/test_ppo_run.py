@@ -14,6 +14,9 @@ from tests.runtime.conftest import worker_of
 from tests.test_run import PROMPTS, likes_a, make
 from workbench.errors import ConfigError, StateError
 from workbench.run import Run
+from workbench.runtime.plans import Post
+from workbench.runtime.pools import split
+from workbench.runtime.trainers import Trainers
 
 TIMED = ("seconds", "phase_seconds", "data_wait_seconds", "ahead_seconds", "scored_early")
 ALGO = wb.PPO(group_size=4, minibatches=2, epochs=2, kl=0.05, kl_target=0.01, kl_horizon=320)
@@ -153,6 +156,15 @@ def test_five_roles_on_four_processes(free_process: None, small_model: Path, fol
     again.close()
 
 
+def test_a_critic_of_its_own_has_its_own_micro_batches(small_model: Path, folder: Path) -> None:
+    critic = wb.Critic(optimizer=wb.Optimizer(token_budget=64))
+    plan = ppo(small_model, folder, devices=wb.DeviceMap(actor="cpu", critic="cpu"), critic=critic).plan
+    (pool,) = split(plan.devices)
+    trainers = Trainers(plan.worker(small_model, "cpu", small_model), Post(pool))
+    trainers.load()
+    assert (trainers.actor.budget, trainers.critic.base.budget) == (4096, 64)
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
@@ -163,6 +175,14 @@ def test_five_roles_on_four_processes(free_process: None, small_model: Path, fol
         ({"algo": wb.GRPO(), "critic": wb.Critic(warmup_steps=1)}, r"GRPO has no critic.*\n.*wb\.PPO"),
         ({"critic": wb.Critic(full=True)}, r"Critic\(full=True\): on the actor's base it is an adapter.*\n.*devices in the map"),
         ({"critic": wb.Critic(model="tiny")}, r"Critic\(model='tiny'\): on the actor's base"),
+        (
+            {"critic": wb.Critic(model="./nowhere"), "devices": wb.DeviceMap(actor="cpu", critic="cpu")},
+            r"model '\./nowhere': no such folder",
+        ),
+        (
+            {"critic": wb.Critic(optimizer=wb.Optimizer(token_budget=64))},
+            r"token_budget=64\)\): on the actor's base micro-batches are the actor's.*\n.*Run\(optimizer=",
+        ),
         ({"critic": "share:actor"}, r"critic='share:actor'.*\n.*wb\.Critic"),
     ],
 )

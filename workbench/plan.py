@@ -13,6 +13,7 @@ from workbench.mapping.resolve import named
 from workbench.models.critic import Critic, CriticPlan
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
+from workbench.models.resolve import check_model
 from workbench.rewards import Reward, Service, reward_name
 from workbench.roles import Role
 from workbench.rollout.config import VLLM, Sampling
@@ -188,6 +189,12 @@ def _check_critic(plan: RunPlan) -> None:
         asked = "Critic(full=True)" if plan.critic.full else f"Critic(model={plan.critic.model!r})"
         found = "on the actor's base it is an adapter (critic: share:actor)"
         raise ConfigError(asked, found, "give the critic devices in the map, its own or the actor's; or leave it out of Critic(...)")
+    if plan.critic.model is not None:
+        check_model(plan.critic.model, plan.task)
+    budget = plan.critic.optimizer.token_budget if plan.critic.optimizer else None
+    if place.share and budget not in (None, plan.optimizer.token_budget):
+        asked, found = f"Critic(optimizer=wb.Optimizer(token_budget={budget}))", "on the actor's base micro-batches are the actor's"
+        raise ConfigError(asked, found, "write Run(optimizer=wb.Optimizer(token_budget=...)), or give the critic devices in the map")
 
 
 def _check_place(plan: RunPlan) -> None:

@@ -99,6 +99,8 @@ def test_an_algorithm_with_a_critic_has_to_say_what_it_learns():
     tokens = StepTokens(torch.zeros(1), torch.tensor([0]))
     with pytest.raises(ConfigError, match=r"Reinforce\.value_targets: it is not written, and needs_critic is True\n  fix: return"):
         Reinforce().value_targets(tokens)
+    with pytest.raises(ConfigError, match=r"Broken\.value_targets: it is not written"):
+        check_algorithm(Broken(needs_critic=True))  # before any step
 
 
 def test_both_methods_are_required():
@@ -111,6 +113,8 @@ def test_both_methods_are_required():
 
 
 class Broken(Reinforce):
+    needs_critic = False
+
     def __init__(self, **parts):
         self.__dict__.update(parts)
 
@@ -124,6 +128,7 @@ class Broken(Reinforce):
         (Broken(minibatches="2"), r"minibatches='2'"),
         (Broken(epochs=0), r"epochs=0: it is the number of passes over a rollout"),
         (Broken(sampling_rounds=0), r"sampling_rounds=0: it is how often a step may draw prompts"),
+        (Broken(sampling_rounds=2, group_size=1), r"sampling_rounds=2 with group_size=1: dynamic sampling leaves out groups without"),
     ],
 )
 def test_no_algorithm(algo, message):

@@ -72,8 +72,7 @@ class Algorithm(ABC):
 
     def value_targets(self, tokens: StepTokens) -> Tensor:
         """What the critic's value before each token should have been: (T,), over the step's whole batch. Only with ``needs_critic``."""
-        name = type(self).__name__
-        raise ConfigError(f"{name}.value_targets", "it is not written, and needs_critic is True", "return a tensor (T,): returns per token")
+        raise _without_targets(self)
 
     def value_loss(self, tokens: ValueTerms) -> ValueLoss:
         """The critic's loss of one micro-batch (T,); those of a step add up to the step's. The default is the squared error."""
@@ -112,7 +111,19 @@ def check_algorithm(algo: object) -> Algorithm:
     check_count("minibatches", algo.minibatches, why="it is the number of optimizer steps per rollout")
     check_count("epochs", algo.epochs, why="it is the number of passes over a rollout")
     check_count("sampling_rounds", algo.sampling_rounds, why="it is how often a step may draw prompts; 1 is no dynamic sampling")
+    if algo.sampling_rounds > 1 and algo.group_size == 1:
+        found = "dynamic sampling leaves out groups without variance, and a group of one has none: nothing would be learnt"
+        raise ConfigError(
+            f"sampling_rounds={algo.sampling_rounds} with group_size=1", found, "give group_size=4, say, or sampling_rounds=1"
+        )
+    if algo.needs_critic and type(algo).value_targets is Algorithm.value_targets:
+        raise _without_targets(algo)
     return algo
+
+
+def _without_targets(algo: Algorithm) -> ConfigError:
+    asked, found = f"{type(algo).__name__}.value_targets", "it is not written, and needs_critic is True"
+    return ConfigError(asked, found, "return a tensor (T,): returns per token")
 
 
 def checked_shaped(algo: Algorithm, rewards_BG: Tensor, lengths_BG: Tensor, kl_BG: Tensor | None, max_tokens: int) -> Tensor:

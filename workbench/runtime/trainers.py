@@ -50,7 +50,8 @@ class Trainers:
             if own is None:
                 self.critic = ValueModel(there(self.actor), plan.critic)
             else:
-                self.critic = ValueModel.alone(plan.critic, replace(base, model=own), self.ranks)
+                budget = plan.critic.optimizer.token_budget or base.token_budget
+                self.critic = ValueModel.alone(plan.critic, replace(base, model=own, token_budget=budget), self.ranks)
 
     def drop(self) -> None:
         """Let go of the models."""
