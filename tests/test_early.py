@@ -14,7 +14,7 @@ import workbench as wb
 from tests.test_run import make, until
 from workbench.batch import Prompt
 from workbench.early import EarlyScores
-from workbench.errors import RewardError, RewardServiceError, Stopped
+from workbench.errors import RewardError, RewardServiceError, StateError, Stopped
 from workbench.judge import EARLY_SECONDS, JudgeHere
 from workbench.run import Run
 
@@ -178,6 +178,8 @@ def test_a_reward_that_is_down_pauses_the_run_with_its_name_and_loses_nothing(ru
     sampled = [event for event in run.events if event.kind == "phase" and event.phase == "rollout" and event.data["step"] == done + 1]
     assert len(sampled) == 1
     run.pause()  # returns: the run rests already
+    with pytest.raises(StateError, match=r"run\.generate: the step in progress holds the models, and waits.*\n.*stop\(\)"):
+        run.generate("sort am=")
     run.resume()
     until(lambda: run.state == "paused")
     notices = [event.data["text"] for event in run.events if event.kind == "notice"]

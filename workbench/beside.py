@@ -1,15 +1,30 @@
 """Two pieces of work of a step at the same time, where they are done on devices apart."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 from workbench.errors import Stopped
 
 A = TypeVar("A")
 B = TypeVar("B")
 Stop = Callable[[], bool]
+
+LOOK_SECONDS = 0.2  # between two looks whether a lock is worth waiting for
+
+
+class Lock(Protocol):
+    """``threading.Lock`` or ``threading.RLock``."""
+
+    def acquire(self, *, timeout: float) -> bool:
+        """Whether it is held now."""
+        ...
+
+    def release(self) -> None:
+        """Let others have it."""
+        ...
 
 
 def both(first: Callable[[Stop], A], second: Callable[[Stop], B], stop: Stop, *, at_once: bool) -> tuple[A, B]:
@@ -40,6 +55,17 @@ def both(first: Callable[[Stop], A], second: Callable[[Stop], B], stop: Stop, *,
             failed.set()
             _raise_cause(beside, error)
             raise
+
+
+@contextmanager
+def held(lock: Lock, refuse: Callable[[], None]) -> Iterator[None]:
+    """Within, ``lock`` is held. ``refuse`` is called now and then while it is waited for, and may raise."""
+    while not lock.acquire(timeout=LOOK_SECONDS):
+        refuse()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _raise_cause(beside: Future[A], error: BaseException) -> None:

@@ -3,12 +3,14 @@
 import warnings
 import weakref
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import workbench
 from workbench import views
 from workbench.algos import GRPO, Algorithm, check_algorithm
+from workbench.beside import held
 from workbench.checkpoint import Past, find
 from workbench.errors import ConfigError, StateError, Stopped, check_kind, spelled
 from workbench.knobs import Knobs
@@ -196,7 +198,7 @@ class Run(Life):
         if not 0 <= temperature <= 2:
             raise ConfigError(f"run.generate(temperature={temperature})", "vLLM samples at 0 to 2", "give 0 for greedy")
         longest = max_tokens or self.knobs.max_tokens
-        with self._lock:
+        with self._models("generate"):
             self._training.open()
             asked = self._training.asked(prompt, longest)
             trained, base = (self._training.talk(asked, temperature, longest, adapter) for adapter in (True, False))
@@ -216,7 +218,7 @@ class Run(Life):
         """Write a checkpoint now, after the step in progress, and keep it for good. Raises StateError where there is no whole step."""
         self._check_open("checkpoint")
         self._check_outside("checkpoint")
-        with self._lock:
+        with self._models("checkpoint"):
             self._training.open()
             path = self._training.checkpoint(requested=True)
         if path is None:
@@ -229,11 +231,21 @@ class Run(Life):
         self._check_open("evaluate")
         self._check_outside("evaluate")
         try:
-            with self._lock:
+            with self._models("evaluate"):
                 self._training.open()
                 self._training.evaluate()
         except Stopped as stopped:
             raise StateError("run.evaluate", "stop() was called meanwhile", "call it again") from stopped
+
+    def _models(self, call: str) -> AbstractContextManager[None]:
+        """The models, between two steps. Raises StateError while a step holds them that waits for a reward service."""
+
+        def refuse() -> None:
+            if self._waits:
+                found = "the step in progress holds the models, and waits for its reward service"
+                raise StateError(f"run.{call}", found, "see to the service, or stop() the run")
+
+        return held(self._lock, refuse)
 
     def __repr__(self) -> str:
         where = self._training.folder.path
