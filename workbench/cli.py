@@ -1,4 +1,4 @@
-"""The command line: ``workbench run``, ``runs``, ``topo``, ``check``, ``doctor``, ``reward-server``. What is heavy is imported inside."""
+"""The command line: ``workbench run``, ``runs``, ``topo``, ``check``, ``reshard``, ``doctor``, ``reward-server``. Heavy imports inside."""
 
 import errno
 import json
@@ -159,6 +159,27 @@ def check(as_json: bool, **asked: Any) -> None:
         outcome = run_check(Asked(**asked))  # the options are its fields
     _print(json.dumps(asdict(outcome.report), indent=2) if as_json else str(outcome))
     sys.exit(0 if outcome.report.ok else 1)
+
+
+@main.command(short_help="Count the bytes of a reshard.")
+@click.option("--train", required=True, metavar="P,T,D", help="Pipeline, tensor and data parallelism in training, such as 1,8,2.")
+@click.option("--generate", required=True, metavar="PG,TG", help="Pipeline and tensor parallelism in generation, such as 1,2.")
+@click.option("--bytes", "size", metavar="M", help="All weights: 14e9, 14GB, 13.0GiB.")
+@click.option("--model", metavar="M", help="In place of --bytes, in bfloat16: shape:qwen2.5-7b, a config.json, a folder ...")
+@click.option("--json", "as_json", is_flag=True, help="Print bytes per GPU and the groups of ranks as JSON.")
+def reshard(train: str, generate: str, size: str | None, model: str | None, as_json: bool) -> None:
+    """Say what each GPU receives, holds and holds in vain when weights go from training to generation, and draw who gathers from whom.
+
+    Three ways, by the formulas of HybridFlow (arXiv 2409.19256): its own grouping of ranks, the vanilla one, and a full gather.
+
+    \b
+    Exit codes: 0 ok; 2 unusable options, or a combination that can't be.
+    """
+    from workbench.survey.reshard import plan
+
+    with _usage_errors():
+        found = plan(train, generate, size, model)
+    _print(json.dumps(asdict(found.report)) if as_json else str(found))
 
 
 @main.command(short_help="Check this machine and installation.")
