@@ -16,8 +16,8 @@ _BYTES = 4  # eight hex digits: enough to tell versions apart, and no proof agai
 def of_weights(weights: Mapping[str, "torch.Tensor"], about: str) -> str:
     """Eight hex digits of names, types, shapes and contents of ``weights``, and of the text ``about``.
 
-    Every weight counts. Contents go in as the sum of their bytes read as 64-bit integers (mod 2⁶⁴), taken where they lie: 8 GB/s on
-    one CPU core, at the memory's speed on a GPU; a hash of all bytes would take ten times as long.
+    Every weight counts. Contents go in as the sum of their bytes read as 64-bit integers (mod 2⁶⁴), taken where they lie: 2 to 8 GB/s on
+    one CPU core, at the memory's speed on a GPU; blake2b of all bytes took seven times as long.
     """
     digest = hashlib.blake2b(about.encode(), digest_size=_BYTES)
     for name, tensor in sorted(weights.items()):
