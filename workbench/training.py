@@ -107,7 +107,8 @@ class Training(Opening):
         team = self._crew.team
         team.count(step_ended=True)
         self.done, self.batch, self.position, self._made = record.step, outcome.batch, position, team.made
-        self._adapt(outcome.kl, len(outcome.batch.completions))
+        if outcome.update is not None:  # a KL that the actor did not learn under says nothing of its weight
+            self._adapt(outcome.kl, len(outcome.batch.completions))
         self.log.emit(record)  # first: where the disk is full, this is what has to be kept for later
         self.log.emit(samples(record.step, outcome.batch))
         for device, peak in team.peak_memory_gib().items():
