@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import workbench as wb
 from tests.runtime.conftest import worker_of
 from tests.test_run import PROMPTS, likes_a, make
-from workbench.errors import ConfigError, StateError
+from workbench.errors import ConfigError, DivergedError, StateError
 from workbench.run import Run
 from workbench.runtime.plans import Post
 from workbench.runtime.pools import split
@@ -91,6 +91,14 @@ def test_a_stop_between_two_steps_of_the_critic_leaves_no_checkpoint(run: Run) -
     learner.step = step
     with pytest.raises(StateError, match="broken off between two updates"):
         run.checkpoint()
+
+
+def test_a_critic_that_has_diverged_is_named(run: Run) -> None:
+    bias = worker_of(run._training.crew.team).critic.head.bias
+    bias.data.fill_(float("inf"))
+    with pytest.raises(DivergedError, match=r"^values: the critic's values are not finite"):
+        list(run.train(1))
+    bias.data.zero_()
 
 
 def test_steps_that_overlap_adapt_one_weight(small_model: Path, folder: Path) -> None:

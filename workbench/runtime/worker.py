@@ -123,8 +123,12 @@ class Worker(Trainers):
         return Ragged.of(scored).cpu()
 
     def values(self, rows: Sequence[Row]) -> Ragged:
-        """The critic's value of the state before every response token: one (length,) tensor a row, on the CPU."""
-        return Ragged.of(there(self.critic).values(rows, should_stop=self.stop)).cpu()
+        """The critic's value of the state before every response token: one (length,) tensor a row, on the CPU. Raises DivergedError."""
+        values = Ragged.of(there(self.critic).values(rows, should_stop=self.stop)).cpu()
+        if not bool(values.flat.isfinite().all()):
+            fix = "a smaller learning rate for it (wb.Critic(optimizer=...)); go on from the last checkpoint"
+            raise DivergedError("values", "the critic's values are not finite: it has diverged", fix)
+        return values
 
     def update_critic(self, data: WorthShare, algo: Algorithm, rate: float) -> ValueUpdate:
         """Learn values from this rank's share."""
