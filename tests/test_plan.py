@@ -135,6 +135,13 @@ def test_another_map_and_another_runtime_are_taken_at_a_restore(tmp_path: Path) 
     assert (str(moved.devices.actor), moved.machine) == ("0-1 fsdp", FOUR)
 
 
+def test_a_run_that_sampled_ahead_moves_to_where_that_can_not_be(tmp_path: Path) -> None:
+    given = {"devices": "cpu", "runtime": "inline"}
+    with pytest.raises(ConfigError, match=r"actor and rollout have cpu:0 in common.*\n.*or write overlap=0"):
+        again(tmp_path, made=SPLIT, given=given, machine=FOUR, overlap=1)
+    assert restored(tmp_path / "plan", {"task": TASK, **given, "overlap": 0}).overlap == 0
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [

@@ -222,7 +222,7 @@ def _check_overlap(plan: RunPlan) -> None:
     actor, rollout = set(named(plan.devices, Role.ACTOR, machine)), set(named(plan.devices, Role.ROLLOUT, machine))
     if actor & rollout:
         found = f"actor and rollout have {', '.join(sorted(actor & rollout))} in common: they take turns there"
-        raise ConfigError(asked, found, "give the rollout devices of its own, or leave overlap out")
+        raise ConfigError(asked, found, "give the rollout devices of its own, or write overlap=0")
     if getattr(plan.algo, "importance_cap", 0.0) is None:
         found = f"{type(plan.algo).__name__}(importance_cap=None) does not correct for samples of an older policy"
         raise ConfigError(asked, found, "write importance_cap=2.0, or leave overlap out")

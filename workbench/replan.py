@@ -45,8 +45,9 @@ def _plan(path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> RunP
     _check_same("algo", json.loads(json.dumps(saved_algorithm(check_algorithm(algo)))), data["algo"])
     _check_same("reward", saved_reward(reward, devices, task), data["reward"])
     parts = {name: cls(**_tuples(data[name])) for name, cls in PARTS.items()}
+    plain = {name: data[name] for name in PLAIN}
     plan = RunPlan(
-        **{name: data[name] for name in PLAIN},
+        **plain | ({} if given.get("overlap") is None else {"overlap": given["overlap"]}),
         **parts,
         devices=devices,
         task=task,
