@@ -209,10 +209,8 @@ class Life(Look):
         """
         self._check_outside("stop")
         self._stop.set()
-        thread = self._thread
-        if thread is not None and thread.ident is not None and thread is not threading.current_thread():
-            while thread.is_alive():  # no join: after an interrupt of one Python takes the thread for ended
-                time.sleep(0.01)
+        while self._is_alive and self._thread is not threading.current_thread():
+            time.sleep(0.01)  # no join: after an interrupt of one Python takes the thread for ended
         loop = self._loop() if self._loop is not None else None
         if loop is not None and not loop.gi_running and self._iterating:
             loop.close()
