@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from workbench.errors import ConfigError
 from workbench.reshard.lying import Engine, Lying
 from workbench.reshard.parameters import Parameter, Piece
-from workbench.reshard.slices import Box, all_without, elements, meet, shifted
+from workbench.reshard.slices import Box, elements, meet, shifted, without
 
 
 @dataclass(frozen=True)
@@ -134,27 +134,28 @@ class _Planner:
             for piece in self._source.shard(parameter, rank).pieces:
                 holders.setdefault(piece, []).append(rank)
                 self._held[rank] += elements(piece.part) * parameter.element_bytes
+        offers: dict[Box, list[_Offer]] = {}
         for rank in range(self._target.ranks):
             shard = self._target.shard(parameter, rank)
             self._padding[rank] += shard.padding * parameter.element_bytes
             for piece in shard.pieces:
-                self._fill(_Need(parameter, rank, piece), holders)
+                if piece.part not in offers:  # many ranks need the same
+                    offers[piece.part] = _offers(piece.part, holders)
+                self._fill(_Need(parameter, rank, piece), offers[piece.part])
 
-    def _fill(self, need: "_Need", holders: Mapping[Piece, Sequence[int]]) -> None:
+    def _fill(self, need: "_Need", offers: Sequence["_Offer"]) -> None:
         """Keep what the rank has of its need, and fetch the rest."""
         missing = [need.piece.part]
-        offers = _offers(need.piece, holders)
         for part, found in offers:
-            for rank, piece in found:
-                if rank == need.rank:
-                    stays = need.copy(rank, piece, part)
-                    self.stays.append(stays)
-                    self._stay[rank] += stays.bytes
-                    missing = all_without(missing, part)
+            for piece in (piece for rank, piece in found if rank == need.rank):
+                stays = need.copy(need.rank, piece, part)
+                self.stays.append(stays)
+                self._stay[need.rank] += stays.bytes
+                missing = [rest for box in missing for rest in without(box, part)]
         for part, found in offers if missing else ():
-            for box in [common for one in missing if (common := meet(one, part))]:
+            for box in [common for box in missing if (common := meet(box, part))]:
                 self._fetch(need, box, found)
-                missing = all_without(missing, box)
+            missing = [rest for box in missing for rest in without(box, part)]
         if missing:
             asked = f"{need.parameter.name}, {missing[0]}, for rank {need.rank}"
             raise ConfigError(asked, "no rank of the source layout holds it", "give a source layout that holds every parameter")
@@ -198,11 +199,15 @@ def _group(lying: Lying, rank: int) -> int:
     return lying.group(rank) if rank < lying.ranks else -1
 
 
-def _offers(need: Piece, holders: Mapping[Piece, Sequence[int]]) -> list[tuple[Box, list[tuple[int, Piece]]]]:
-    """The slices of ``need`` that some rank holds, first rows first, each with the ranks and the pieces in which they hold it."""
+_Offer = tuple[Box, list[tuple[int, Piece]]]
+"""A slice, the ranks that hold it, and the piece in which each does."""
+
+
+def _offers(need: Box, holders: Mapping[Piece, Sequence[int]]) -> list[_Offer]:
+    """The slices of ``need`` that some rank holds, first rows first."""
     found: dict[Box, list[tuple[int, Piece]]] = {}
     for piece, ranks in holders.items():
-        common = meet(piece.part, need.part)
+        common = meet(piece.part, need)
         if common is not None:
             found.setdefault(common, []).extend((rank, piece) for rank in ranks)
     return sorted(found.items(), key=lambda offer: offer[0])

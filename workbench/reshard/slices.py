@@ -1,6 +1,6 @@
 """Slices of a tensor: one (start, stop) per dimension, as plain data."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from math import prod
 
 Span = tuple[int, int]
@@ -30,24 +30,22 @@ def meet(one: Box, other: Box) -> Box | None:
     return tuple(common)
 
 
-def without(box: Box, hole: Box) -> Iterator[Box]:
-    """``box`` less ``hole``, which lies in it: at most two boxes for each dimension, that do not overlap."""
-    for dim, ((start, stop), (first, last)) in enumerate(zip(box, hole, strict=True)):
+def without(box: Box, hole: Box) -> list[Box]:
+    """``box`` less what it shares with ``hole``: at most two boxes for each dimension, that do not overlap."""
+    common = meet(box, hole)
+    if common is None:
+        return [box]
+    rest = []
+    for dim, ((start, stop), (first, last)) in enumerate(zip(box, common, strict=True)):
         if start < first:
-            yield (*hole[:dim], (start, first), *box[dim + 1 :])
+            rest.append((*common[:dim], (start, first), *box[dim + 1 :]))
         if last < stop:
-            yield (*hole[:dim], (last, stop), *box[dim + 1 :])
-
-
-def all_without(boxes: Iterable[Box], hole: Box) -> list[Box]:
-    """Every one of ``boxes`` less what it shares with ``hole``."""
-    left: list[Box] = []
-    for box in boxes:
-        common = meet(box, hole)
-        left.extend([box] if common is None else without(box, common))
-    return left
+            rest.append((*common[:dim], (last, stop), *box[dim + 1 :]))
+    return rest
 
 
 def shifted(box: Box, old: Box, new: Box) -> Box:
     """``box``, which lies in ``old``, where ``old`` is called ``new``: the same place in another numbering."""
+    if box == old:
+        return new
     return tuple((a + n - o, b + n - o) for (a, b), (o, _), (n, _) in zip(box, old, new, strict=True))
