@@ -135,7 +135,7 @@ def test_the_pure_levels_are_type_checked():
     checked = set(PROJECT["tool"]["mypy"]["files"])
     assert PROJECT["tool"]["mypy"]["strict"]
     pure = [ROOT / "workbench" / name for name in ("errors.py", "findings.py", "palette.py", "roles.py", "records.py", "events.py")]
-    pure += [ROOT / "workbench" / room for room in ("algos", "topology", "mapping", "telemetry", "rewards", "runtime", "survey")]
+    pure += [ROOT / "workbench" / room for room in ("algos", "topology", "mapping", "telemetry", "rewards", "reshard", "runtime", "survey")]
     pure += [ROOT / "workbench" / name for name in ("loop.py", "stages.py", "early.py", "beside.py", "judge.py")]
     assert {f"workbench/{path.name}" for path in pure if path.exists()} == checked
 

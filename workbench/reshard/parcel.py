@@ -35,7 +35,7 @@ class Parcel:
     @property
     def bytes(self) -> int:
         """Of the weights."""
-        return self.flat.numel() * self.flat.element_size()
+        return int(self.flat.numel() * self.flat.element_size())
 
     def tensors(self, device: torch.device) -> dict[str, torch.Tensor]:
         """The adapter's tensors on ``device``: views on one copy."""
