@@ -36,7 +36,7 @@ def numbers(folder: Path) -> dict[str, Any]:
     from workbench.run import Run
 
     run = Run.load(folder / "kill")
-    timed = ("seconds", "phase_seconds", "data_wait_seconds", "ahead_seconds", "scored_early")
+    timed = ("seconds", "phase_seconds", "data_wait_seconds", "ahead_seconds", "scored_early", "rested_seconds")
     steps = [{name: value for name, value in asdict(step).items() if name not in timed} for step in run.steps]
     adapter = load_file(folder / "kill" / "adapter" / "adapter_model.safetensors")
     return {

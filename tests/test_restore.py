@@ -17,7 +17,7 @@ from workbench.records import Knob, Restored
 from workbench.run import Run
 
 TASK = wb.tasks.from_list(PROMPTS, scorer=likes_a)
-TIMED = ("seconds", "phase_seconds", "data_wait_seconds", "ahead_seconds", "scored_early")
+TIMED = ("seconds", "phase_seconds", "data_wait_seconds", "ahead_seconds", "scored_early", "rested_seconds")
 
 
 def upper(prompt: str, completion: str, answer: object) -> float:

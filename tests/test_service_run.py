@@ -39,6 +39,16 @@ def test_a_service_that_is_killed_pauses_the_run_and_nothing_is_lost(free_proces
         again.close()
 
 
+def test_a_wrong_token_is_noticed_before_anything_is_loaded(small_model: Path, tmp_path: Path) -> None:
+    with serving("serving:lengths", "--token", "right") as server:
+        reward = wb.rewards.Service(server.url, token="wrong")
+        run = make(small_model, tmp_path, devices=wb.DeviceMap(actor="cpu", reward=server.url), reward=reward, name="token")
+        with pytest.raises(ConfigError, match="token"):
+            list(run.train(1))
+        assert not [event for event in run.events if event.kind == "progress" and event.data["what"] == "engine"]
+        run.close()
+
+
 def test_a_map_with_a_service_and_another_reward(small_model: Path, tmp_path: Path) -> None:
     places = wb.DeviceMap(actor="cpu", reward="http://127.0.0.1:9")
     with pytest.raises(ConfigError, match=r"is the service at http://127\.0\.0\.1:9, and Run\(reward=likes_a\).*\n.*Weighted"):

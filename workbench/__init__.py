@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 # Read when torch is loaded, so it has to stand here; a value of the user's own is kept.
 TORCH_CAME_FIRST = "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Ray prints this for each worker that is ended, on purpose too; a death is told by the run. Read when Ray is imported, which vLLM does.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # a C++ warning at every engine start on a CPU, straight to stderr
 
 if TYPE_CHECKING:

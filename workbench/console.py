@@ -27,8 +27,8 @@ class Bars:
         """Draw ``event`` if it is progress; write it down if it is a notice."""
         from tqdm import tqdm
 
-        if event.kind == "notice":
-            tqdm.write(event.data["text"], file=sys.stdout)  # between the bars
+        if words := told(event):
+            tqdm.write(words, file=sys.stdout)  # between the bars
         record = event.record if event.kind == "progress" else None
         if not isinstance(record, Progress) or (record.what == "steps" and not record.note):
             return  # the bar of the steps comes with the first
@@ -52,6 +52,11 @@ class Bars:
             del self._bars[record.what]
             self._finished = (record.what, record.total)
 
+    def make_way(self) -> None:
+        """Clear the line, so that what a caller prints has it to itself; the next progress draws the bar again."""
+        for bar in self._bars.values():
+            bar.clear()
+
     def close(self) -> None:
         """Leave unfinished bars as they are."""
         for bar in self._bars.values():
@@ -59,13 +64,23 @@ class Bars:
         self._bars.clear()
 
 
+def told(event: Event) -> str:
+    """What of ``event`` is worth a line of its own; "" of most."""
+    if event.kind == "notice":
+        return str(event.data["text"])
+    if event.kind == "seen" and not event.data["ended"]:
+        data = event.data
+        return f"{data['severity']} {data['code']}, {data['title']}: {data['found']}\n  fix: {data['fix']}"
+    return ""
+
+
 @contextmanager
-def progress(log: EventLog) -> Iterator[None]:
+def progress(log: EventLog) -> Iterator[Bars]:
     """Within: draw progress as it is recorded. For a caller that trains in its own thread."""
     bars = Bars()
     leave = log.subscribe(bars.show, replay=False)
     try:
-        yield
+        yield bars
     finally:
         leave()
         bars.close()

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import Self
 
 from workbench import console, views
@@ -17,7 +18,7 @@ from workbench.lasting import lasting
 from workbench.look import Look
 from workbench.plan import RunPlan
 from workbench.records import State, Step
-from workbench.rewards import REWARD_THREAD
+from workbench.rewards import check_outside
 from workbench.training import Training
 
 
@@ -55,8 +56,10 @@ class Life(Look):
         with self._claim:
             self._check_free("train")  # again: between ``train`` and its first step another may have begun
             self._make_ready()
-        with console.progress(self._training.log):
-            yield from self._drive(steps)
+        with console.progress(self._training.log) as bars, closing(self._drive(steps)) as made:
+            for step in made:
+                bars.make_way()
+                yield step
 
     def start(self, steps: int | None = None) -> Self:
         """Train ``steps`` more steps in a thread of the run's own; returns at once. ``wait`` for it, or ``watch`` it.
@@ -87,7 +90,7 @@ class Life(Look):
             self.error = error
             console.at_next_cell(f"run {self.plan.name!r} failed in its thread: {type(error).__name__}: {error}")
 
-    def _drive(self, steps: int) -> Iterator[Step]:
+    def _drive(self, steps: int) -> Generator[Step]:
         """The one way through a run: open, evaluate, step by step, evaluate, save."""
         training, state, error = self._training, "paused", ""
         training.end = training.done + steps
@@ -181,7 +184,7 @@ class Life(Look):
     def pause(self, *, wait: bool = True) -> None:
         """Rest after the step in progress; returns when the run rests, or at once without ``wait``. Nothing to do where nothing runs."""
         if wait:
-            self._check_outside("pause")
+            check_outside("run.pause")
         self._go.clear()
         if not self._is_alive:
             self._go.set()
@@ -207,7 +210,7 @@ class Life(Look):
 
         While a model is built or loaded or the engine starts, that is waited for. A ``train`` loop that rests between two steps ends.
         """
-        self._check_outside("stop")
+        check_outside("run.stop")
         self._stop.set()
         while self._is_alive and self._thread is not threading.current_thread():
             time.sleep(0.01)  # no join: after an interrupt of one Python takes the thread for ended
@@ -292,9 +295,3 @@ class Life(Look):
         except OSError as error:
             found = f"its folder can't be written: {error.strerror or error}"
             raise StorageError("save the run", found, "free space, then start()") from error
-
-    def _check_outside(self, call: str) -> None:
-        """Raise StateError inside a reward: the step that waits for it holds the models, and would wait for ever."""
-        if threading.current_thread().name == REWARD_THREAD:
-            found = "the step that waits for this reward holds the models"
-            raise StateError(f"run.{call} in a reward", found, "return a score; call it from a cell, or set a flag that a cell reads")

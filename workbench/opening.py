@@ -20,9 +20,10 @@ from workbench.models.resolve import resolve_model
 from workbench.models.tokenizer import Tokenizer
 from workbench.plan import FILE, RunPlan
 from workbench.records import Notice, Progress, Restored
+from workbench.rewards import Service
 from workbench.roles import Role
 from workbench.runtime.assemble import assemble, choose
-from workbench.runtime.pools import machine_of, split
+from workbench.runtime.pools import homes, machine_of, split
 from workbench.runtime.routes import Routes, routes
 from workbench.runtime.team import Team
 from workbench.stages import Crew
@@ -57,6 +58,7 @@ class Opening:
         self._saved_at = 0  # the step of the last checkpoint
         self._reward: Any = None  # the reward's memory at the end of the last whole step
         self._unasked = self.judge.state()  # the reward's memory before the run
+        self.rested = 0.0  # seconds that the run has waited for a reward service
         self.nudge = threading.Event()  # ask a reward service that is down again, now
         self.on_wait: Callable[[str], None] = lambda text: None  # told why the run waits for it, and "" once it goes on
         self._kl: tuple[float, float] | None = None  # the weight of a KL that adapts: as it was set, and as it is now
@@ -80,7 +82,8 @@ class Opening:
             self.evaluated_at = self.done if past.checkpoint is not None and self.done in scored else None
             totals = [event.data["total"] for event in self.log.events if event.kind == "progress" and event.data["what"] == "steps"]
             self.end = max(self.done, int(totals[-1]) if totals else 0)  # it may have been asked for more since the checkpoint
-            self.log.emit(Restored(self.done, past.checkpoint.name if past.checkpoint else "", versions()))
+            found, placed = past.checkpoint.name if past.checkpoint else "", homes(self.plan.devices, self.plan.machine)
+            self.log.emit(Restored(self.done, found, versions(), placed))
             self.knobs.resume(self.done, later)
         except BaseException:
             self.folder.release()
@@ -116,6 +119,8 @@ class Opening:
         self.folder.write_json(FILE, plan.saved())
         if self._end_trackers is None:
             self._end_trackers = attach(self.log, plan.trackers, self.folder.make(), plan.shown())
+        if isinstance(plan.reward, Service) and (silence := plan.reward.greet()):
+            self.log.emit(Notice(f"{silence}: the run will wait for it when it has something to score"))
         path = resolve_model(plan.model, plan.task.name, plan.task.demonstrations, self._report_or_stop)
         critic = self._critic_model(path)
         team = assemble(plan.devices, plan.machine, plan.runtime, plan.name, lambda device: plan.worker(path, device, critic))
@@ -221,6 +226,7 @@ class Opening:
         waiting = False
         try:
             while True:
+                began = time.monotonic()
                 try:
                     return work()
                 except RewardServiceError as error:
@@ -229,6 +235,7 @@ class Opening:
                     waiting = True
                     self.on_wait(str(error))
                     self._wait_a_moment()
+                self.rested += time.monotonic() - began
         finally:
             if waiting:
                 self.on_wait("")

@@ -174,16 +174,20 @@ def with_critic(devices: DeviceMap, algo: Algorithm) -> DeviceMap:
     return DeviceMap(**{str(role): place for role, place in devices.places.items()}, critic="share:actor")
 
 
+def check_critic_wanted(critic: Critic | None, algo: Algorithm) -> None:
+    """Raise ConfigError where a critic was written for an algorithm without one."""
+    if critic is not None and not algo.needs_critic:
+        fix = "leave it out, or write algo=wb.PPO()"
+        raise ConfigError("Run(critic=wb.Critic(...))", f"{type(algo).__name__} has no critic", fix)
+
+
 def _check_critic(plan: RunPlan) -> None:
     """Raise ConfigError where the map has a critic that nobody asks, or one that can't be as it should."""
-    place, name = plan.devices.places.get(Role.CRITIC), type(plan.algo).__name__
+    place = plan.devices.places.get(Role.CRITIC)
     if place is None:
-        if plan.critic != Critic():
-            found = f"{name} has no critic"
-            raise ConfigError("Run(critic=wb.Critic(...))", found, "leave it out, or write algo=wb.PPO()")
         return
     if not plan.algo.needs_critic:
-        found = f"{name} takes advantages from rewards alone: a critic would hold memory and never work"
+        found = f"{type(plan.algo).__name__} takes advantages from rewards alone: a critic would hold memory and never work"
         raise ConfigError(f"critic: {str(place)!r}", found, "leave the critic out of the map, or write algo=wb.PPO()")
     if place.share and (plan.critic.full or plan.critic.model is not None):
         asked = "Critic(full=True)" if plan.critic.full else f"Critic(model={plan.critic.model!r})"

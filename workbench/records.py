@@ -121,6 +121,7 @@ class Step(Record):
     staleness: int = 0  # versions between the adapter that sampled and the one that learnt; 1 where steps overlap
     ahead_seconds: float = 0.0  # of sampling and scoring beside the step before; "rollout" in phase_seconds is then what was waited for it
     repetition: float = 0.0  # share of a completion's 4-grams of tokens that it had before, mean over the completions
+    rested_seconds: float = 0.0  # the run waited for a reward service that was down; in no other number of seconds
     scored_early: int = 0  # completions whose reward was computed while others were still generated
     reward_numbers: dict[str, float] = field(default_factory=dict)  # what the reward tells of itself: means of its parts, disagreement
     kl_weight: float | None = None  # of the KL penalty in this step, which may adapt; None: the algorithm tells none
@@ -199,6 +200,7 @@ class Restored(Record):
     step: int
     checkpoint: str  # "" where the run was killed before its first one
     versions: dict[str, str]
+    placement: dict[str, list[str]] = field(default_factory=dict)  # role -> devices, from here on; empty: as before
 
 
 @dataclass(frozen=True)

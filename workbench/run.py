@@ -21,10 +21,10 @@ from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.resolve import check_model
 from workbench.past import PastRun, load
-from workbench.plan import RunPlan, reward_of
+from workbench.plan import RunPlan, check_critic_wanted, reward_of
 from workbench.records import Notice
 from workbench.replan import restored
-from workbench.rewards import Reward
+from workbench.rewards import Reward, check_outside
 from workbench.rollout.config import VLLM, Sampling
 from workbench.runtime.assemble import check_runtime, choose
 from workbench.runtime.routes import Routes
@@ -83,12 +83,13 @@ class Run(Life):
         folder: str | Path = "runs",
     ) -> None:
         check_kind("task", task, Task, "wb.tasks.sorting(), reasoning_gym(...) or from_list(...)")
-        places = DeviceMap.load(devices)
+        places, algo = DeviceMap.load(devices), check_algorithm(GRPO() if algo is None else algo)
+        check_critic_wanted(critic, algo)
         plan = RunPlan(
             devices=places,
             task=task,
             model=check_model(model, task),
-            algo=check_algorithm(GRPO() if algo is None else algo),
+            algo=algo,
             reward=reward_of(places, task, reward),
             lora=lora or LoRA(),
             sampling=sampling or Sampling(),
@@ -194,7 +195,7 @@ class Run(Life):
         ``prompt``: a text, put as the task puts its own (through the chat template where those are), or a conversation as a message list.
         """
         self._check_open("generate")
-        self._check_outside("generate")
+        check_outside("run.generate")
         check_kind("run.generate: temperature", temperature, float, "0 for greedy, or up to 2")
         if not 0 <= temperature <= 2:
             raise ConfigError(f"run.generate(temperature={temperature})", "vLLM samples at 0 to 2", "give 0 for greedy")
@@ -218,7 +219,7 @@ class Run(Life):
     def checkpoint(self) -> Path:
         """Write a checkpoint now, after the step in progress, and keep it for good. Raises StateError where there is no whole step."""
         self._check_open("checkpoint")
-        self._check_outside("checkpoint")
+        check_outside("run.checkpoint")
         with self._models("checkpoint"):
             self._training.open()
             path = self._training.checkpoint(requested=True)
@@ -230,7 +231,7 @@ class Run(Life):
     def evaluate(self) -> None:
         """Score the held-out prompts now, where that was not done since the last step."""
         self._check_open("evaluate")
-        self._check_outside("evaluate")
+        check_outside("run.evaluate")
         try:
             with self._models("evaluate"):
                 self._training.open()

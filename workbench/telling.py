@@ -36,11 +36,20 @@ PACKAGES = ("rl-workbench", "torch", "transformers", "accelerate", "peft", "vllm
 class StepBook:
     """The book-keeping of one step: prompts drawn, seconds spent."""
 
-    def __init__(self, log: EventLog, supply: Supply, number: int, position: int, should_stop: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        supply: Supply,
+        number: int,
+        position: int,
+        should_stop: Callable[[], bool],
+        rested: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """``rested``: seconds that the run has waited for a reward service so far; they are no work of a phase."""
         self.number, self.position = number, position
         self.spent: dict[str, float] = {}  # phase -> seconds
         self.waited = 0.0  # seconds, for prompts
-        self._log, self._supply, self._should_stop = log, supply, should_stop
+        self._log, self._supply, self._should_stop, self._rested = log, supply, should_stop, rested
 
     def draw(self, count: int, max_tokens: int) -> list[Prompt]:
         """The next ``count`` prompts of the run's order, with room for ``max_tokens`` each. Raises Stopped, between some of them."""
@@ -57,9 +66,9 @@ class StepBook:
     @contextmanager
     def phase(self, name: str, *, beside: bool = False) -> Iterator[None]:
         """Time what is within, as a phase of the step; ``beside`` others that take as long anyway, so that it costs the step nothing."""
-        start = time.monotonic()
+        start, rested = time.monotonic(), self._rested()
         yield
-        seconds = time.monotonic() - start
+        seconds = time.monotonic() - start - (self._rested() - rested)
         if not beside:
             self.spent[name] = self.spent.get(name, 0.0) + seconds
         self._log.emit(Phase(self.number, start, seconds), role=ROLE_OF_PHASE.get(name, "actor"), phase=name)

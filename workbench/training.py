@@ -33,7 +33,7 @@ class Training(Opening):
         """The next step. One that fails or is stopped leaves no record, uses up no prompts, and isn't counted."""
         self._catch_up()
         self._crew.team.count(step_ended=False)
-        number, began = self.done + 1, time.monotonic()
+        number, began, rested = self.done + 1, time.monotonic(), self.rested
         ahead, self._ahead = self._ahead, None
         book = self._book(number, self.position)
         try:
@@ -50,9 +50,10 @@ class Training(Opening):
             raise
         if outcome.sync is not None:
             self.log.emit(outcome.sync, role="rollout", phase="sync")
-        record = outcome.record(number, rate, time.monotonic() - began, book.spent)
+        rested = self.rested - rested
+        record = outcome.record(number, rate, time.monotonic() - began - rested, book.spent)
         self._reward = reward
-        return self._ended(replace(record, data_wait_seconds=book.waited), outcome, book.position)
+        return self._ended(replace(record, data_wait_seconds=book.waited, rested_seconds=rested), outcome, book.position)
 
     def _sampled(self, ahead: Ahead | None, book: StepBook, crew: Crew) -> Sampled:
         """The step's experience: sampled now, or waited for."""
@@ -64,11 +65,13 @@ class Training(Opening):
         return sampled
 
     def _book(self, number: int, position: int) -> StepBook:
-        return StepBook(self.log, self._supply, number, position, self.should_stop)
+        return StepBook(self.log, self._supply, number, position, self.should_stop, lambda: self.rested)
 
     def _begin(self, number: int) -> tuple[Crew, float]:
         """The rules and the learning rate of a step that begins."""
         settings, critic = self.knobs.take(number), self.plan.critic
+        if settings.algo.needs_critic and number == self.done + 1 == 1 and self.end <= critic.warmup_steps:
+            self.log.emit(Notice(f"only the critic learns: its warm-up is {critic.warmup_steps} steps, and the run has {self.end}"))
         self.crew = replace(
             self._crew,
             algo=self._adapted(settings.algo),

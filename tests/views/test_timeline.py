@@ -138,6 +138,13 @@ def test_of_a_restored_run_what_came_since() -> None:
     assert (shown.first, shown.last, shown.seconds) == (3, 3, 9)
 
 
+def test_a_restore_may_have_put_the_roles_elsewhere() -> None:
+    log = turns(3)
+    log.emit(Restored(2, "step-000002", {}, {role: ["cpu:0"] for role in APART}))
+    tell(log, 3, A_STEP, 7000.0)
+    assert [row.device for row in timeline(log.events).rows] == ["cpu:0"]
+
+
 def test_devices_with_the_same_roles_share_a_row_where_there_are_many() -> None:
     many = {"actor": [f"node1:{n}" for n in range(8)], "rollout": [f"node2:{n}" for n in range(8)], "reward": ["cpu:0"]}
     assert [row.device for row in timeline(turns(1, many).events).rows] == ["node1:0-7", "node2:0-7", "cpu:0"]

@@ -13,7 +13,7 @@ from workbench.rewards.rows import Row
 from workbench.rewards.score import Scorer, score_all
 from workbench.rewards.service.client import Service
 from workbench.rewards.shape import LengthPenalty, Smoothed
-from workbench.rewards.worker import REWARD_THREAD
+from workbench.rewards.worker import REWARD_THREAD, check_outside
 
 __all__ = [
     "REWARD_THREAD",
@@ -27,6 +27,7 @@ __all__ = [
     "Service",
     "Smoothed",
     "Weighted",
+    "check_outside",
     "check_reward",
     "reward_name",
     "score_all",

@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from workbench.errors import Stopped
+from workbench.errors import StateError, Stopped
 
 T = TypeVar("T")
 
@@ -94,3 +94,10 @@ class Worker:
                 self._loop.run_until_complete(asyncio.wait(tasks, timeout=CLEANUP_SECONDS))
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
+
+
+def check_outside(call: str) -> None:
+    """Raise StateError inside a reward: the step that waits for it holds the models, and ``call`` would wait for ever."""
+    if threading.current_thread().name == REWARD_THREAD:
+        found = "the step that waits for this reward holds the models"
+        raise StateError(f"{call} in a reward", found, "return a score; call it from a cell, or set a flag that a cell reads")

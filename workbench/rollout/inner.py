@@ -14,6 +14,7 @@ What concerns vLLM's CPU build alone is in inner_cpu.py.
 import gc
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,7 +40,7 @@ def untouched_process() -> Iterator[None]:
     from torch._inductor import config as inductor
 
     before, compile_threads = dict(os.environ), inductor.compile_threads
-    set_num_threads = torch.set_num_threads
+    set_num_threads, hook = torch.set_num_threads, sys.excepthook
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -52,7 +53,7 @@ def untouched_process() -> Iterator[None]:
             yield
     finally:
         torch_log.setLevel(level)
-        torch.set_num_threads = set_num_threads
+        torch.set_num_threads, sys.excepthook = set_num_threads, hook  # torch's own puts [rank0] before every line of a traceback
         inductor.compile_threads = compile_threads  # vLLM leaves it at 1: the trainer's layers would compile three times slower
         torch.set_grad_enabled(True)
         for key in [key for key in os.environ if key.startswith(TOUCHED)]:

@@ -13,6 +13,8 @@ from workbench.runtime.host import pickled
 from workbench.runtime.plans import Told
 from workbench.runtime.pools import Pool
 
+# calls whose names say something to people
+DOING = ("rollout", "reward", "reference", "values", "update", "update_critic", "sync", "export", "receive")
 POLL_SECONDS = 0.05  # between two looks whether to stop
 
 
@@ -49,8 +51,8 @@ def value_of(ref: Any, member: Member | None, method: str, logs: str) -> Any:
 
 
 def _death(member: Member | None, method: str, logs: str, error: Exception) -> WorkerError:
-    doing = f"{method.replace('_', ' ')}: " if method else ""
-    who = f"{doing}worker {member}" if member is not None else "start a worker"
+    doing = f" in {method.replace('_', ' ')}" if method in DOING else ""
+    who = f"worker {member}{doing}" if member is not None else "start a worker"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     found = next((line for line in lines if "exit detail" in line or "died" in line.lower()), lines[0] if lines else "no word of why")
     fix = f"Run.restore(path) goes on from the last checkpoint, Run(restart=True) does so by itself; what it wrote is in {logs}"
@@ -83,7 +85,7 @@ class Pulse:
             elif now - when > self.patience:
                 found = f"it lives, and has not answered for {now - when:.0f} s: it is stopped, or hangs in a call of the system"
                 fix = "look at it with py-spy dump --pid; Run.restore(path) goes on from the last checkpoint"
-                raise WorkerError(f"{method.replace('_', ' ')}: worker {member}", found, fix)
+                raise WorkerError(f"worker {member} in {method.replace('_', ' ')}", found, fix)
 
 
 @dataclass(frozen=True)

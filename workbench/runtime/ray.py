@@ -39,6 +39,7 @@ class RayRuntime:
     def __init__(self, plan: WorkerPlan, pools: Sequence[Pool], ground: "Ground") -> None:
         self.plan, self.pools, self.ground = plan, tuple(pools), ground
         self.broken = False
+        self._death: WorkerError | None = None  # the first one that was seen
         self.members: dict[tuple[Pool, int], Member] = {}
         self._numbers = itertools.count()
         self._told: dict[Member, Any] = {}
@@ -52,8 +53,9 @@ class RayRuntime:
             self.ground.reserve(self.pools)
             report("workers", 0, self._count, "starting processes")
             self._start(stop)
-            report("workers", self._count, self._count, "")
+            report("workers", 0, self._count, "loading libraries")
             self._join(stop)
+            report("workers", self._count, self._count, "")
             calls = [Call(pool, rank, "open") for pool in self.pools for rank in range(pool.size)]
             return self._wait_for(calls, stop, lambda: self._pass_on(report))
         except BaseException:
@@ -81,7 +83,8 @@ class RayRuntime:
             raise
         for (pool, rank), handle in started.items():
             life = handle.live.options(concurrency_group="life").remote()
-            node, uuid = self.ground.node_of(pool.devices[rank]), self.ground.uuid_of(pool.devices[rank])
+            node = "local" if self.ground.is_local else self.ground.node_of(pool.devices[rank])
+            uuid = self.ground.uuid_of(pool.devices[rank])
             self.members[pool, rank] = Member(pool, rank, handle, life, found[pool, rank], node, uuid)
 
     def _process(self, actor: Any, plan: bytes, pool: Pool, rank: int) -> Any:
@@ -155,6 +158,8 @@ class RayRuntime:
         self, calls: Sequence[Call], stop: Stop, meanwhile: Callable[[], None] | None = None, told: Told | None = None
     ) -> list[Answer]:
         """``meanwhile`` is called again and again: while workers open, when they may not answer for a while."""
+        if self._death is not None:
+            raise WorkerError(self._death.asked, self._death.found, self._death.fix)
         if self.broken or self._closed:
             raise WorkerError("ask the workers", "they have ended", "Run.restore(path) goes on from the last checkpoint")
         patience = None if meanwhile else self.ground.settings.timeout("control")
@@ -172,6 +177,7 @@ class RayRuntime:
             death = flight.death(DEATH_SECONDS) if _may_follow_a_death(error) else None
             if not flight.comes_back(0.0 if death else GRACE_SECONDS) or death or isinstance(error, WorkerError | CollectiveError):
                 self.broken = True
+            self._death = self._death or death or (error if isinstance(error, WorkerError) else None)
             if death is not None:
                 raise death from error
             raise
@@ -203,7 +209,7 @@ class RayRuntime:
         lives = [member.life for member in members]
         if lives:
             ray.wait(lives, num_returns=len(lives), timeout=GONE_SECONDS)
-        mine = [member.pid for member in members if self.ground.is_here(member.node)]
+        mine = [member.pid for member in members if self.ground.is_local or self.ground.is_here(member.node)]
         for pid in mine:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)  # one that was stopped does not hear Ray

@@ -170,6 +170,10 @@ def _phases(steps: Sequence[Step], numbers: Metrics) -> Table:
     waited = math.fsum(step.data_wait_seconds for step in steps)
     if waited > STARVED * numbers.seconds:
         rows.append(("in rollout: waiting for prompts", "", "", _share(waited, numbers.seconds)))
+    rested = math.fsum(step.rested_seconds for step in steps)
+    if rested > 0:
+        when_ = ", ".join(str(step.step) for step in steps if step.rested_seconds > 0)
+        rows.append((f"besides: waited for a reward service at step {when_}", "", "", duration(rested)))
     other = numbers.seconds - sum(spent.values())
     if rows and abs(other) > 0.005 * numbers.seconds:
         # On devices apart critic and actor work at the same time: then the phases are longer than the steps.

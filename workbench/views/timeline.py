@@ -13,7 +13,7 @@ from workbench.errors import ConfigError, StateError, check_kind
 from workbench.events import Event, standing
 from workbench.mapping.devices import spans
 from workbench.metrics import records_of
-from workbench.records import Phase, RunStarted, Step
+from workbench.records import Phase, Restored, RunStarted, Step
 from workbench.topology.drawing.display import bundle, save
 from workbench.topology.drawing.scene import Scene
 from workbench.topology.drawing.svg import Theme
@@ -132,7 +132,13 @@ def timeline(events: Iterable[Event], first: int | None = None, last: int | None
     last = done[-1] if last is None else last
     first = max(done[0], last - SHOWN + 1) if first is None else first
     _check(first, last, seconds, done)
-    return _shown(begun, _phases(recent), range(first, last + 1), seconds)
+    return _shown(begun.name, _placement(begun, events), _phases(recent), range(first, last + 1), seconds)
+
+
+def _placement(begun: RunStarted, events: Sequence[Event]) -> Mapping[str, Sequence[str]]:
+    """Where every role is now: a restore may have put it elsewhere."""
+    moved = [restored.placement for restored in records_of(events, Restored) if restored.placement]
+    return moved[-1] if moved else begun.placement
 
 
 def _of_this_process(events: Sequence[Event]) -> list[Event]:
@@ -166,7 +172,9 @@ def _end(record: Phase) -> float:
     return record.begin_mono + record.seconds
 
 
-def _shown(begun: RunStarted, phases: Sequence[tuple[str, Phase]], steps: range, span: float | None) -> Timeline:
+def _shown(
+    name: str, placement: Mapping[str, Sequence[str]], phases: Sequence[tuple[str, Phase]], steps: range, span: float | None
+) -> Timeline:
     """From the end of the step before to the end of the last."""
     ends: dict[int, float] = {}
     for _, record in phases:
@@ -175,7 +183,7 @@ def _shown(begun: RunStarted, phases: Sequence[tuple[str, Phase]], steps: range,
     begin, end = ends.get(steps[0] - 1, own), ends[steps[-1]]
     bars = [_cut(phase, record, begin, end) for phase, record in phases if record.begin_mono < end and _end(record) > begin]
     inside = {step: ends[step] - begin for step in steps}
-    return Timeline(begun.name, steps[0], steps[-1], end - begin, _rows(begun.placement, bars), inside, span or end - begin)
+    return Timeline(name, steps[0], steps[-1], end - begin, _rows(placement, bars), inside, span or end - begin)
 
 
 def _cut(phase: str, record: Phase, begin: float, end: float) -> Bar:

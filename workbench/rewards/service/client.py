@@ -28,6 +28,7 @@ T = TypeVar("T")
 Ids = list[list[int]]
 
 _HEALTH_S = 2.0
+HTTP_UNAUTHORIZED = 401
 _NUMBERS = (
     ("timeout", float, 0.001),
     ("retries", int, 0),
@@ -129,6 +130,18 @@ class Service:
             return answer.status_code == 200 and answer.json().get("ready") is True
         except (httpx.HTTPError, ValueError, AttributeError):
             return False
+
+    def greet(self) -> str:
+        """Ask for nothing, before a run loads anything: "", or in words that it does not answer. Raises ConfigError on a wrong token."""
+        import httpx
+
+        try:
+            answer = self._client().post("/score", content=as_json({"rows": []}), timeout=min(self.timeout, _HEALTH_S))
+        except httpx.HTTPError as error:
+            return f"reward service {self.url} does not answer ({type(error).__name__}: {error})"
+        if answer.status_code == HTTP_UNAUTHORIZED:
+            content(self.url, answer)
+        return ""
 
     # ------------------------------------------------------------ ways to send rows
 
