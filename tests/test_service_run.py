@@ -25,6 +25,8 @@ def test_a_service_that_is_killed_pauses_the_run_and_nothing_is_lost(free_proces
         run.plan.reward.backoff = 0.05
         (step,) = run.train(1)
         assert step.reward_numbers["tries"] == 1
+        assert any(server.url in event.data["text"] for event in run.events if event.kind == "notice")  # where every role is
+        assert [route.phase for route in run.routes if server.url in (route.source, route.target)] == ["reward", "reward"]
         assert list(run._training.batch.rewards) == [float(len(c.text)) for c in run._training.batch.completions]
         server.kill()
         run.start(2)
@@ -33,6 +35,10 @@ def test_a_service_that_is_killed_pauses_the_run_and_nothing_is_lost(free_proces
         run.wait()  # it asks again by itself
         assert [step.step for step in run.steps] == [1, 2, 3]
         assert rollouts(run, 2) == 1
+        second = run.steps[1]
+        assert second.rested_seconds > 0
+        assert sum(second.phase_seconds.values()) <= second.seconds + 0.1
+        assert second.phase_seconds["reward"] < second.rested_seconds
         run.close()
         again = Run.restore(run.path, task=TASK)  # the reward is in the map: it need not be handed in
         assert len(list(again.train(1))) == 1

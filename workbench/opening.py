@@ -164,7 +164,7 @@ class Opening:
         """Write down where every role is, as each process says itself; and who shares or waits for what."""
         seats = [*team.seats, *driver_seats(self.plan.devices, team)]
         self.folder.write_json("placement.json", [asdict(seat) for seat in seats])
-        self.log.emit(Notice(resolved(seats)))
+        self.log.emit(Notice(resolved(seats, self.plan.devices.places[Role.REWARD].url)))
         for text in team.notices:
             self.log.emit(Notice(text))
 
@@ -212,7 +212,12 @@ class Opening:
 
     @property
     def routes(self) -> Routes:
-        """Of the team, or, before there is one, of the map."""
+        """Of the team, or, before there is one, of the map; and to a reward service."""
+        url = self.plan.devices.places[Role.REWARD].url
+        return self._routes.asking(url) if url else self._routes
+
+    @property
+    def _routes(self) -> Routes:
         if self.crew is not None:
             return self.crew.team.routes
         machine = machine_of(self.plan.devices, self.plan.machine)

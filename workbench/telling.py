@@ -105,13 +105,15 @@ def driver_seats(devices: DeviceMap, team: Team) -> list[Seat]:
     return [Seat(role, "local", "cpu:0", None, os.getpid(), 0, 1, "ddp", "driver", nodes_with(os.sched_getaffinity(0))) for role in here]
 
 
-def resolved(seats: Sequence[Seat]) -> str:
-    """One line per role: where it really is."""
+def resolved(seats: Sequence[Seat], service: str = "") -> str:
+    """One line per role: where it really is. ``service``: the address of one that gives the rewards."""
     lines = ["Device mapping resolved:"]
     for role in dict.fromkeys(seat.role for seat in seats):
         mine = [seat for seat in seats if seat.role == role]
         pids = ", ".join(f"{seat.device} (pid {seat.pid})" for seat in mine)
         lines.append(f"  {role:<9}  {mine[0].layout:<5} {pids}  [{mine[0].group}]")
+    if service:
+        lines.append(f"  reward     {service}  [a service]")
     return "\n".join(lines)
 
 

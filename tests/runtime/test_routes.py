@@ -112,3 +112,12 @@ def test_bytes_of_the_last_time_stand_at_the_end_and_what_was_not_yet_has_none()
 
 def test_no_workers_no_routes() -> None:
     assert repr(routes((), inline=False)) == "no routes: every role works in this process"
+
+
+def test_a_service_is_asked_after_the_rollout() -> None:
+    found = routes(split(DeviceMap(actor="0", rollout="1", reward="http://h:1")), inline=False).asking("http://h:1")
+    assert [(route.phase, route.source, route.target, route.how) for route in found][1:4] == [
+        ("rollout", "rollout", "driver", "gather"),
+        ("reward", "driver", "http://h:1", "ask"),
+        ("reward", "http://h:1", "driver", "ask"),
+    ]

@@ -15,14 +15,14 @@ class Route:
     """One kind of data on its way. ``bytes``: moved between processes in the last step; None before the first.
 
     ``how``: "stay" (source and target are one process), "scatter" (each copy of the target gets a slice, its ranks the same one),
-    "broadcast" (every rank gets all), "gather" (each copy's first rank gives its slice).
+    "broadcast" (every rank gets all), "gather" (each copy's first rank gives its slice), "ask" (over HTTP; not counted).
     """
 
     phase: str
     source: str  # a role, or "driver"
     target: str
     what: str
-    how: Literal["stay", "scatter", "broadcast", "gather"]
+    how: Literal["stay", "scatter", "broadcast", "gather", "ask"]
     fan: Fan
     bytes: int | None = None
 
@@ -43,6 +43,12 @@ class Routes(tuple[Route, ...]):
     def with_bytes(self, moved: Mapping[tuple[str, str], int]) -> "Routes":
         """The same with what was moved. ``moved``: (phase, "there" or "back" or "sync") -> bytes, of the phases that there were."""
         return Routes(replace(route, bytes=moved.get((route.phase, _side(route)))) for route in self)
+
+    def asking(self, url: str) -> "Routes":
+        """The same, with the rewards of the service at ``url``."""
+        asked = Route("reward", DRIVER, url, "completions", "ask", Fan(1)), Route("reward", url, DRIVER, "rewards", "ask", Fan(1))
+        place = max((number + 1 for number, route in enumerate(self) if route.phase == "rollout"), default=0)
+        return Routes((*self[:place], *asked, *self[place:]))
 
 
 def _side(route: Route) -> str:
