@@ -177,7 +177,7 @@ def test_a_critic_of_its_own_has_its_own_micro_batches(small_model: Path, folder
     ("changes", "match"),
     [
         (
-            {"algo": wb.GRPO(), "devices": wb.DeviceMap(actor="cpu", critic="share:actor")},
+            {"algo": wb.GRPO(), "critic": None, "devices": wb.DeviceMap(actor="cpu", critic="share:actor")},
             r"GRPO takes advantages from rewards alone.*\n.*wb\.PPO",
         ),
         ({"algo": wb.GRPO(), "critic": wb.Critic()}, r"GRPO has no critic.*\n.*wb\.PPO"),
