@@ -103,9 +103,9 @@ def test_parts_that_do() -> None:
 def test_many_links_are_checked_in_little_time() -> None:
     gpus = tuple(GPU(index) for index in range(256))
     links = connect(gpus, {(a.id, b.id): "SYS" for a, b in combinations(gpus, 2)})
-    began = time.perf_counter()
+    began = time.process_time()
     Topology("many", gpus, links)
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
 
 
 @pytest.mark.parametrize(
