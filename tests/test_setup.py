@@ -71,7 +71,6 @@ def test_conda_files_stand_for_the_lock(file, extra):
     assert PINS["cpu-torch"] in (ROOT / "requirements/cpu.txt").read_text().splitlines()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("file", "extra"), [("environment.yml", "gpu"), ("environment-cpu.yml", "cpu")])
 def test_conda_files_resolve_to_the_lock(file, extra, tmp_path):
     """A dry run of the pip section, on conda's Python; of PyTorch's own index nothing is asked, it is not always in reach."""

@@ -170,7 +170,7 @@ def test_pause_that_follows_resume_at_once_never_hangs(rested: Run) -> None:
     done = threading.Event()
 
     def quick() -> None:
-        for _ in range(60):
+        for _ in range(150):
             rested.pause()
             rested.resume()
         done.set()

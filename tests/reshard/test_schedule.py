@@ -193,12 +193,6 @@ def check_published(grid: Generation) -> None:
     assert wanted.moved <= vanilla(grid, weights).moved <= full_gather(grid, weights).moved
 
 
-def test_every_grid_of_up_to_32_ranks_has_the_published_volumes():
-    for grid in grids(32):
-        check_published(grid)
-
-
-@pytest.mark.long
 def test_every_grid_of_up_to_64_ranks_has_the_published_volumes():
     for grid in grids():
         check_published(grid)
