@@ -18,7 +18,7 @@ LEVELS = {
     3: ("runtime",),
     4: (
         *("run", "life", "lasting", "look", "training", "opening", "loop", "stages", "ahead", "early", "beside", "judge", "supply"),
-        *("knobs", "plan", "replan", "checkpoint", "telling", "past", "listing", "trackers", "folder", "console", "views"),
+        *("knobs", "rests", "plan", "replan", "checkpoint", "telling", "past", "listing", "trackers", "folder", "console", "views"),
     ),
     5: ("cli", "survey", "doctor", "headless", "__init__", "__main__"),
 }

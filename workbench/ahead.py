@@ -26,7 +26,7 @@ class Ahead:
         crew = replace(self.crew, should_stop=lambda: self._dropped.is_set() or self.crew.should_stop())
         try:
             sampled = sample(self.book.number, self.book.draw, crew, self.book.phase)
-            self._sampled = replace(sampled, crew=self.crew, ahead_seconds=time.monotonic() - began)
+            self._sampled = replace(sampled, crew=self.crew, ahead_seconds=time.monotonic() - began - self.book.rested)
         except BaseException as error:
             self._error = error
         finally:

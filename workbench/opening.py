@@ -20,6 +20,7 @@ from workbench.models.resolve import resolve_model
 from workbench.models.tokenizer import Tokenizer
 from workbench.plan import FILE, RunPlan
 from workbench.records import Notice, Progress, Restored
+from workbench.rests import Rests
 from workbench.rewards import Service
 from workbench.roles import Role
 from workbench.runtime.assemble import assemble, choose
@@ -58,7 +59,7 @@ class Opening:
         self._saved_at = 0  # the step of the last checkpoint
         self._reward: Any = None  # the reward's memory at the end of the last whole step
         self._unasked = self.judge.state()  # the reward's memory before the run
-        self.rested = 0.0  # seconds that the run has waited for a reward service
+        self.rests = Rests()
         self.nudge = threading.Event()  # ask a reward service that is down again, now
         self.on_wait: Callable[[str], None] = lambda text: None  # told why the run waits for it, and "" once it goes on
         self._kl: tuple[float, float] | None = None  # the weight of a KL that adapts: as it was set, and as it is now
@@ -240,7 +241,7 @@ class Opening:
                     waiting = True
                     self.on_wait(str(error))
                     self._wait_a_moment()
-                self.rested += time.monotonic() - began
+                self.rests.add(time.monotonic() - began)
         finally:
             if waiting:
                 self.on_wait("")

@@ -14,6 +14,7 @@ from workbench.events import EventLog
 from workbench.mapping import DeviceMap
 from workbench.plan import RunPlan
 from workbench.records import Answers, Phase, RunStarted, Samples
+from workbench.rests import Rests
 from workbench.runtime.pools import homes
 from workbench.runtime.seat import Seat
 from workbench.runtime.team import Team
@@ -43,13 +44,14 @@ class StepBook:
         number: int,
         position: int,
         should_stop: Callable[[], bool],
-        rested: Callable[[], float] = lambda: 0.0,
+        rests: Rests | None = None,
     ) -> None:
-        """``rested``: seconds that the run has waited for a reward service so far; they are no work of a phase."""
+        """``rests``: what the run has waited for a reward service; that is no work of a phase."""
         self.number, self.position = number, position
         self.spent: dict[str, float] = {}  # phase -> seconds
         self.waited = 0.0  # seconds, for prompts
-        self._log, self._supply, self._should_stop, self._rested = log, supply, should_stop, rested
+        self.rested = 0.0  # seconds of its phases that were waits for a reward service, in none of those spent
+        self._log, self._supply, self._should_stop, self._rests = log, supply, should_stop, rests or Rests()
 
     def draw(self, count: int, max_tokens: int) -> list[Prompt]:
         """The next ``count`` prompts of the run's order, with room for ``max_tokens`` each. Raises Stopped, between some of them."""
@@ -64,13 +66,19 @@ class StepBook:
         return prompts
 
     @contextmanager
-    def phase(self, name: str, *, beside: bool = False) -> Iterator[None]:
-        """Time what is within, as a phase of the step; ``beside`` others that take as long anyway, so that it costs the step nothing."""
-        start, rested = time.monotonic(), self._rested()
+    def phase(self, name: str, *, beside: bool = False, waits: bool = False) -> Iterator[None]:
+        """Time what is within, as a phase of the step; ``beside`` others that take as long anyway, so that it costs the step nothing.
+
+        ``waits``: it waits for another thread, whose rests are its own.
+        """
+        rests = self._rests.all if waits else self._rests.mine
+        start, before = time.monotonic(), rests()
         yield
-        seconds = time.monotonic() - start - (self._rested() - rested)
+        rested = rests() - before
+        seconds = time.monotonic() - start - rested
         if not beside:
             self.spent[name] = self.spent.get(name, 0.0) + seconds
+            self.rested += rested
         self._log.emit(Phase(self.number, start, seconds), role=ROLE_OF_PHASE.get(name, "actor"), phase=name)
 
 

@@ -33,7 +33,7 @@ class Training(Opening):
         """The next step. One that fails or is stopped leaves no record, uses up no prompts, and isn't counted."""
         self._catch_up()
         self._crew.team.count(step_ended=False)
-        number, began, rested = self.done + 1, time.monotonic(), self.rested
+        number, began = self.done + 1, time.monotonic()
         ahead, self._ahead = self._ahead, None
         book = self._book(number, self.position)
         try:
@@ -50,22 +50,21 @@ class Training(Opening):
             raise
         if outcome.sync is not None:
             self.log.emit(outcome.sync, role="rollout", phase="sync")
-        rested = self.rested - rested
-        record = outcome.record(number, rate, time.monotonic() - began - rested, book.spent)
+        record = outcome.record(number, rate, time.monotonic() - began - book.rested, book.spent)
         self._reward = reward
-        return self._ended(replace(record, data_wait_seconds=book.waited, rested_seconds=rested), outcome, book.position)
+        return self._ended(replace(record, data_wait_seconds=book.waited, rested_seconds=book.rested), outcome, book.position)
 
     def _sampled(self, ahead: Ahead | None, book: StepBook, crew: Crew) -> Sampled:
         """The step's experience: sampled now, or waited for."""
         if ahead is None:
             return sample(book.number, book.draw, crew, book.phase)
-        with book.phase("rollout"):
+        with book.phase("rollout", waits=True):
             sampled = ahead.take()
         book.position, book.waited = ahead.book.position, ahead.book.waited
         return sampled
 
     def _book(self, number: int, position: int) -> StepBook:
-        return StepBook(self.log, self._supply, number, position, self.should_stop, lambda: self.rested)
+        return StepBook(self.log, self._supply, number, position, self.should_stop, self.rests)
 
     def _begin(self, number: int) -> tuple[Crew, float]:
         """The rules and the learning rate of a step that begins."""
@@ -97,7 +96,7 @@ class Training(Opening):
     def _rest_engines(self, book: StepBook) -> None:
         """Wait for what is sampled ahead: that is time of the rollout which no other work hides."""
         if self._ahead is not None:
-            with book.phase("rollout"):
+            with book.phase("rollout", waits=True):
                 self._ahead.wait()
 
     def _wait_for_ahead(self) -> None:

@@ -7,9 +7,11 @@ import asyncio
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from statistics import pstdev
 from typing import Any, Literal
 
 from workbench.errors import ConfigError, WorkbenchError, check_kind
+from workbench.records import mean
 from workbench.rewards.check import Reward, check_reward
 from workbench.rewards.rows import Row, RowFault, Scored, score_rows
 
@@ -133,7 +135,7 @@ class Ensemble(Combined):
     def tell(self, scores: Scores) -> dict[str, float]:
         """Each one's mean, and the disagreement."""
         said = list(zip(*scores.values(), strict=True))
-        apart = [deviation(row) if self.disagreement == "std" else max(row) - min(row) for row in said]
+        apart = [pstdev(row) if self.disagreement == "std" else max(row) - min(row) for row in said]
         return super().tell(scores) | {"disagreement": mean(apart)}
 
 
@@ -174,14 +176,3 @@ def with_name(name: str, call: Any) -> Any:
 
 def _named(name: str, error: WorkbenchError) -> WorkbenchError:
     return type(error)(f"part {name!r}: {error.asked}", error.found, error.fix)
-
-
-def mean(values: Sequence[float]) -> float:
-    """The mean; of nothing 0."""
-    return math.fsum(values) / len(values) if values else 0.0
-
-
-def deviation(values: Sequence[float]) -> float:
-    """The standard deviation of all (not of a sample)."""
-    middle = mean(values)
-    return math.sqrt(mean([(value - middle) ** 2 for value in values]))

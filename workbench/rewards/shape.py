@@ -3,11 +3,13 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import pvariance
 from typing import Any
 
 from workbench.errors import ConfigError, check_kind
+from workbench.records import mean
 from workbench.rewards.check import Reward
-from workbench.rewards.combine import Combined, Scores, deviation, mean
+from workbench.rewards.combine import Combined, Scores
 from workbench.rewards.rows import Row
 
 _LEAST = 1e-6  # of a deviation: rewards that are all the same are not blown up
@@ -38,7 +40,7 @@ class Smoothed(Combined):
     def combine(self, rows: Sequence[Row], scores: Scores) -> list[float]:
         """Take the batch into account, then normalise it."""
         values = scores["reward"]
-        self._take(mean(values), deviation(values) ** 2)
+        self._take(mean(values), pvariance(values) if values else 0.0)
         return [(value - self.mean) / max(self.std, _LEAST) for value in values]
 
     def tell(self, scores: Scores) -> dict[str, float]:

@@ -39,7 +39,7 @@ class RayRuntime:
     def __init__(self, plan: WorkerPlan, pools: Sequence[Pool], ground: "Ground") -> None:
         self.plan, self.pools, self.ground = plan, tuple(pools), ground
         self.broken = False
-        self._death: WorkerError | None = None  # the first one that was seen
+        self._cause: WorkerError | CollectiveError | None = None  # why it is broken, as it was seen first
         self.members: dict[tuple[Pool, int], Member] = {}
         self._numbers = itertools.count()
         self._told: dict[Member, Any] = {}
@@ -158,8 +158,8 @@ class RayRuntime:
         self, calls: Sequence[Call], stop: Stop, meanwhile: Callable[[], None] | None = None, told: Told | None = None
     ) -> list[Answer]:
         """``meanwhile`` is called again and again: while workers open, when they may not answer for a while."""
-        if self._death is not None:
-            raise WorkerError(self._death.asked, self._death.found, self._death.fix)
+        if self._cause is not None:
+            raise type(self._cause)(self._cause.asked, self._cause.found, self._cause.fix)
         if self.broken or self._closed:
             raise WorkerError("ask the workers", "they have ended", "Run.restore(path) goes on from the last checkpoint")
         patience = None if meanwhile else self.ground.settings.timeout("control")
@@ -177,7 +177,7 @@ class RayRuntime:
             death = flight.death(DEATH_SECONDS) if _may_follow_a_death(error) else None
             if not flight.comes_back(0.0 if death else GRACE_SECONDS) or death or isinstance(error, WorkerError | CollectiveError):
                 self.broken = True
-            self._death = self._death or death or (error if isinstance(error, WorkerError) else None)
+            self._cause = self._cause or death or (error if isinstance(error, WorkerError | CollectiveError) else None)
             if death is not None:
                 raise death from error
             raise
