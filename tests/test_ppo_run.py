@@ -119,6 +119,20 @@ def test_steps_that_overlap_adapt_one_weight(small_model: Path, folder: Path) ->
     assert weights == pytest.approx([0.05, 0.05, 0.06, 0.072, 0.2, 0.24])
 
 
+def test_a_warm_up_as_long_as_the_run_is_said(run: Run) -> None:
+    training = run._training
+    notices = [event.data["text"] for event in run.events if event.kind == "notice"]
+    assert not any("only the critic learns" in text for text in notices)
+    done, end, training.done, training.end = training.done, training.end, 0, 2
+    try:
+        training._begin(1)
+    finally:
+        training.done, training.end = done, end
+        training.knobs.take(done)
+    notices = [event.data["text"] for event in run.events if event.kind == "notice"]
+    assert "only the critic learns: its warm-up is 2 steps, and the run has 2" in notices
+
+
 def test_a_restored_run_makes_the_same_steps(run: Run, small_model: Path, folder: Path) -> None:
     run.close()
     assert {file.name for file in (run.path / "critic").iterdir()} >= {"adapter_model.safetensors", "value_head.safetensors"}

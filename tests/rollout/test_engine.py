@@ -1,5 +1,6 @@
 """The engine on a real vLLM: sampling, stopping, windows, base and adapter, and the CPU's LoRA kernels."""
 
+import sys
 import time
 from pathlib import Path
 
@@ -106,6 +107,7 @@ def test_starting_the_engine_left_the_process_as_it_was(engine: Engine) -> None:
     assert torch.get_num_threads() == 1  # vLLM makes this a no-op
     torch.set_num_threads(threads)
     assert inner.os.environ.get("TORCHINDUCTOR_COMPILE_THREADS") is None
+    assert "_distributed_excepthook" not in sys.excepthook.__qualname__  # torch's puts [rank0] before every line of a traceback
 
 
 def test_a_batch_that_mixes_base_and_adapter_is_right(engine: Engine, worker: Worker) -> None:

@@ -169,6 +169,8 @@ def test_a_worker_that_is_killed_stops_the_run(spread: wb.Run) -> None:
     assert time.monotonic() - began < 10
     assert "Run.restore" in died.value.fix
     assert spread.state == "failed"
+    with pytest.raises(WorkerError, match=r"^worker actor, rank 1 of 2"):  # the cause, also where it is tried again
+        list(spread.train(1))
     spread.close()
     assert not any(map(is_alive, pids))
 
