@@ -1,5 +1,6 @@
 """What a topology refuses when it is made, and what it says of a device that nobody would name so."""
 
+import gc
 import re
 import time
 from itertools import combinations
@@ -103,9 +104,14 @@ def test_parts_that_do() -> None:
 def test_many_links_are_checked_in_little_time() -> None:
     gpus = tuple(GPU(index) for index in range(256))
     links = connect(gpus, {(a.id, b.id): "SYS" for a, b in combinations(gpus, 2)})
-    began = time.process_time()
-    Topology("many", gpus, links)
-    assert time.process_time() - began < 0.5
+    gc.collect()
+    gc.freeze()  # what thousands of tests before have left is not to be looked through meanwhile
+    try:
+        began = time.perf_counter()
+        Topology("many", gpus, links)
+        assert time.perf_counter() - began < 0.5
+    finally:
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize(
