@@ -117,9 +117,7 @@ def _cut(weights: Sequence[float], parts: Sequence[Sequence[int]], epochs: int) 
 
 def _share(whole: Experience, cut: Cut) -> Share:
     return Share(
-        numbers=cut.numbers,
-        parts=cut.parts,
-        weights=cut.weights,
+        **vars(cut),
         rows=_of(cut, whole.rows),
         engine_logp=_of(cut, whole.engine_logp),
         advantages=_of(cut, whole.advantages),
@@ -131,9 +129,7 @@ def _share(whole: Experience, cut: Cut) -> Share:
 
 def _worth_share(whole: Worth, cut: Cut) -> WorthShare:
     return WorthShare(
-        numbers=cut.numbers,
-        parts=cut.parts,
-        weights=cut.weights,
+        **vars(cut),
         rows=_of(cut, whole.rows),
         values=_of(cut, whole.values),
         targets=_of(cut, whole.targets),
