@@ -117,3 +117,19 @@ def test_two_ranks_train_one_adapter_and_a_dead_one_stops_the_run(gpu_model: Pat
     assert time.monotonic() - began < 10
     run.close()
     assert max(now - then for now, then in zip(used_gib(), before, strict=True)) < 0.1
+
+
+@needs_two
+def test_five_roles_with_a_reward_model_beside_the_critic(gpu_model: Path, tmp_path: Path) -> None:
+    """PPO over two GPUs: actor, critic on its base and engine on one; reference and a reward model, in eight bits, on the other."""
+    before = used_gib()
+    reward = wb.rewards.RewardModel(wb.rewards.tiny_reward_model(tmp_path / "reward-model"), dtype="int8")
+    places = {"actor": "0", "critic": "share:actor", "rollout": "0", "reference": "1", "reward": "1"}
+    run = a_run(gpu_model, tmp_path, places, name="five", algo=wb.PPO(group_size=4, kl=0.01), reward=reward)
+    steps = list(run.train(3))
+    assert all(step.logprob_diff_mean < 0.1 and step.value_loss > 0 and step.reward_std > 0 for step in steps)
+    seats = {seat["role"]: seat for seat in json.loads((run.path / "placement.json").read_text())}
+    assert seats["actor"]["pid"] == seats["critic"]["pid"] == seats["rollout"]["pid"]
+    assert seats["reward"]["uuid"] == seats["reference"]["uuid"] != seats["actor"]["uuid"]
+    run.close()
+    assert max(now - then for now, then in zip(used_gib(), before, strict=True)) < 0.1
