@@ -46,13 +46,12 @@ def a_run(model: Path, folder: Path, places: dict[str, Any], **more: Any) -> wb.
         "algo": wb.GRPO(group_size=4),
         "engine": wb.VLLM(window=256, memory_share=0.1, max_sequences=64, cuda_graphs=False),
         "sampling": wb.Sampling(prompts=16, max_tokens=16),
+        "reward": lambda p, c, a: float(len(c) % 5),
         "held_out": 0,
         "trackers": (),
         "runtime": wb.Ray(env={"TORCHDYNAMO_DISABLE": "1"}),  # layers as they are: compiling them is tested elsewhere, and takes a minute
     }
-    return wb.Run(
-        wb.DeviceMap(**places), task=TASK, model=model, reward=lambda p, c, a: float(len(c) % 5), folder=folder, **(settings | more)
-    )
+    return wb.Run(wb.DeviceMap(**places), task=TASK, model=model, folder=folder, **(settings | more))
 
 
 def test_one_gpu_one_process_and_nothing_left(gpu_model: Path, tmp_path: Path) -> None:

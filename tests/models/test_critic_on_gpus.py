@@ -37,6 +37,7 @@ def test_gpus_teach_it_what_one_would(crew: Crew, small_model: Path, layout: str
 
 def test_actor_and_critic_take_turns_on_one_base_in_bfloat16(gpu_critic_model: Path) -> None:
     """Each learns what it would apart; the compiler makes every variant of a layer once, and falls back on none."""
+    torch._dynamo.utils.counters.clear()
     actor, single = (actor_of(gpu_critic_model, device="cuda", dtype="bfloat16") for _ in range(2))
     critic, alone = stirred(ValueModel(actor, SHARED)), stirred(apart(gpu_critic_model, device="cuda", dtype="bfloat16"))
     algo = GRPO(minibatches=2)

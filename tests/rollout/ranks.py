@@ -4,6 +4,7 @@ import os
 import socket
 import traceback
 from collections.abc import Callable
+from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ def free_port() -> int:
 
 
 class Ranks:
-    """``size`` processes that each run ``work(rank, model)`` in a gloo world of their own, and talk by ``say`` and ``hear``."""
+    """``size`` processes that each run ``work(rank, model)`` in a gloo world of their own, and talk by ``say`` and ``hear``.
 
-    def __init__(self, work: Callable[[int, Path], None], model: Path, size: int = 2) -> None:
-        context, port = forks(), free_port()
+    ``gpus``: they choose one each, and import nothing before they have.
+    """
+
+    def __init__(self, work: Callable[[int, Path], None], model: Path, size: int = 2, *, gpus: bool = False) -> None:
+        context, port = get_context("spawn") if gpus else forks(), free_port()
         self.ends: list[Connection] = []
         self.processes: list[Any] = []
         for rank in range(size):

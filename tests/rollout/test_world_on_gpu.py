@@ -55,7 +55,7 @@ def seen(model: Path, tp: int, kept_group: Any) -> dict[str, Any]:
 def test_two_gpus_hold_one_engine_each_or_one_together(small_model: Path) -> None:
     if len(uuids()) < 2:
         pytest.skip("needs two GPUs")
-    one, other = Ranks(work, small_model).all(seconds=500)
+    one, other = Ranks(work, small_model, gpus=True).all(seconds=500)
     for alone, together in (one, other):
         assert alone["proved"]
         assert together["proved"]

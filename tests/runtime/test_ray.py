@@ -94,6 +94,12 @@ def spread(one_ray: None, small_model: Path, tmp_path_factory: pytest.TempPathFa
     run.close()
 
 
+def test_every_wait_of_the_start_is_told_to_its_end(spread: wb.Run) -> None:
+    last = {event.record.what: event.record for event in spread.events if event.kind == "progress"}
+    assert {"workers", "model", "engine"} <= last.keys()
+    assert [what for what, record in last.items() if record.done < record.total] == []
+
+
 def test_every_process_sits_where_the_map_says(spread: wb.Run) -> None:
     seats = seats_of(spread)
     seen = [(s["role"], s["node"], s["device"], s["uuid"], s["rank"], s["world"], s["layout"], s["group"]) for s in seats]

@@ -55,13 +55,13 @@ def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: torch.Tens
 def _side_by_side(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, starts: torch.Tensor, longest: int, scale: float | None
 ) -> torch.Tensor:
-    lengths = starts.diff()
-    inside = torch.arange(longest, device=q.device)[None] < lengths[:, None]  # (rows, longest)
+    rows, lengths, token = len(starts) - 1, starts.diff(), torch.arange(len(q), device=q.device)
+    row = torch.repeat_interleave(torch.arange(rows, device=q.device), lengths, output_size=len(q))
+    place = row * longest + token - starts[row]  # (T,) where each token lies among rows * longest
 
     def spread(x: torch.Tensor) -> torch.Tensor:
-        out = x.new_zeros(*inside.shape, *x.shape[1:])
-        out[inside] = x
-        return out.transpose(1, 2)
+        laid = x.new_zeros(rows * longest, *x.shape[1:]).index_copy(0, place, x)
+        return laid.unflatten(0, (rows, longest)).transpose(1, 2)
 
     out = F.scaled_dot_product_attention(spread(q), spread(k), spread(v), is_causal=True, scale=scale, enable_gqa=True)
-    return out.transpose(1, 2)[inside]
+    return out.transpose(1, 2).flatten(0, 1).index_select(0, place)

@@ -29,7 +29,7 @@ class Host:
         self._plan, self._post = plan, post
         self._worker: Worker | None = None
         self._interrupted: set[int] = set()
-        self._progress: Progress | None = None
+        self._progress: deque[Progress] = deque()
         self._news: deque[tuple[int, str]] = deque()
         self._over = threading.Event()
 
@@ -91,9 +91,9 @@ class Host:
         """Let the call of that number raise Stopped as soon as it looks."""
         self._interrupted.add(number)
 
-    def progress(self) -> Progress | None:
-        """What the worker reported last."""
-        return self._progress
+    def progress(self) -> list[Progress]:
+        """What the worker has reported since this was asked last."""
+        return [self._progress.popleft() for _ in range(len(self._progress))]
 
     def news(self) -> list[tuple[int, str]]:
         """Completions that have ended since this was last asked: their places and their texts."""
@@ -111,7 +111,7 @@ class Host:
         self._news.append((row, text))
 
     def _tell(self, what: str, done: float, total: float, note: str) -> None:
-        self._progress = (what, done, total, note)
+        self._progress.append((what, done, total, note))
 
 
 def crossable(error: BaseException) -> Exception:

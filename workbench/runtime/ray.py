@@ -42,7 +42,6 @@ class RayRuntime:
         self._cause: WorkerError | CollectiveError | None = None  # why it is broken, as it was seen first
         self.members: dict[tuple[Pool, int], Member] = {}
         self._numbers = itertools.count()
-        self._told: dict[Member, Any] = {}
         self._closed = False
 
     # ------------------------------------------------------------ opening
@@ -57,7 +56,9 @@ class RayRuntime:
             self._join(stop)
             report("workers", self._count, self._count, "")
             calls = [Call(pool, rank, "open") for pool in self.pools for rank in range(pool.size)]
-            return self._wait_for(calls, stop, lambda: self._pass_on(report))
+            opened = self._wait_for(calls, stop, lambda: self._pass_on(report))
+            self._pass_on(report)
+            return opened
         except BaseException:
             self.broken = True  # who is still loading is not waited for
             self.close()
@@ -143,9 +144,7 @@ class RayRuntime:
         for (pool, rank), member in self.members.items():
             if rank == 0 and not {Role.ACTOR, Role.ROLLOUT}.isdisjoint(pool.roles):
                 with suppress(Exception):
-                    told = ray.get(member.handle.progress.options(concurrency_group="control").remote(), timeout=1)
-                    if told is not None and told != self._told.get(member):
-                        self._told[member] = told
+                    for told in ray.get(member.handle.progress.options(concurrency_group="control").remote(), timeout=1):
                         report(*told)
 
     # ------------------------------------------------------------ calls
