@@ -21,6 +21,7 @@ from workbench.models.packing import Packed, Row
 from workbench.models.passes import Lesson, Tally, teach, together
 from workbench.models.ranks import Ranks
 from workbench.models.shards import whole
+from workbench.models.weights import Factors, factors, pieces
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,17 @@ class Actor(Base):
 
         tensors: dict[str, torch.Tensor] = get_peft_model_state_dict(self.model)
         return {name: whole(tensor) for name, tensor in tensors.items()}
+
+    def base_weights(self) -> dict[str, torch.Tensor]:
+        """This rank's pieces of the frozen weights, by transformers' names: the W of W + scaling·B·A."""
+        return pieces(self.body)
+
+    def deltas(self) -> dict[str, Factors]:
+        """What the adapter adds to which of ``base_weights``: (A (r, in), B (out, r), scaling), whole on every rank.
+
+        Every rank has to call this.
+        """
+        return factors(self.body, "default")
 
     def adapter_config(self) -> dict[str, Any]:
         """The adapter's configuration as peft writes it."""

@@ -65,7 +65,7 @@ class Base:
             _train_all(body, self.layout)
         if self.layout.kind == "tp":
             split_by_heads(body, self.layout.tp, mesh)
-        self.model = body
+        self.body = self.model = body  # as transformers knows it, and with adapters around its layers
         for name, (lora, seed) in (adapters or {}).items():
             self.model = add_adapter(self.model, lora, seed, name)
         if self.layout.kind == "tp":
