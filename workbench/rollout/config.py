@@ -27,6 +27,9 @@ RESERVED = {
     "dtype": "bfloat16 on a GPU, float32 on a CPU, as the trainer",
 }
 
+MODES = ("adapter", "zero_copy", "merged", "full")  # how the actor's weights come into the engine
+TAKES_ADAPTER = ("adapter", "zero_copy")  # those that keep the adapter beside the weights
+
 
 @spelled(
     max_model_len="window",
@@ -105,3 +108,9 @@ class Sampling:
             raise ConfigError(f"Sampling(temperature={self.temperature})", "vLLM samples at temperatures up to 2", "write 1.0")
         if self.max_tokens < 1:
             raise ConfigError(f"Sampling(max_tokens={self.max_tokens})", "a completion has at least one token", "write 1 or more")
+
+
+def check_mode(config: VLLM, mode: str) -> None:
+    """Refuse a mode that isn't one, with ConfigError."""
+    if mode not in MODES:
+        raise ConfigError(f"mode: {mode}", "the actor's weights come into the engine in no such way", f"one of {', '.join(MODES)}")

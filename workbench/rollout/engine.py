@@ -12,8 +12,9 @@ import torch
 
 from workbench.batch import Completion
 from workbench.errors import ConfigError, EngineError, Stopped
-from workbench.rollout import inner
+from workbench.rollout import inner, inner_weights
 from workbench.rollout.start import EnginePlan, start, told
+from workbench.rollout.tensors import Laid, check_laid, parameter_shapes
 from workbench.rollout.world import AgreedStop, EngineRanks, same_draws
 
 __all__ = ["Engine", "EnginePlan", "Request"]
@@ -52,7 +53,7 @@ class Engine:
             raise EngineError("start an engine", found, "close the run that holds it: run.close()")
         self.plan, self.ranks = plan, EngineRanks.taken(plan.tp)
         self._llm: Any = None
-        self.version = 0  # of the adapter that is resident; 0: none
+        self.version = 0  # of the adapter that is resident, or of the weights that were written; 0: the checkpoint's
         self._count = 0
         self._llm = start(plan, self.ranks)
         if plan.tp > 1:
@@ -191,9 +192,27 @@ class Engine:
         """The precision of the resident adapter."""
         return inner.adapter_dtype(self._llm)
 
+    def laid(self) -> tuple[Laid, ...]:
+        """Which parameters of the model lie in which of the engine's tensors, in transformers' names, each once.
+
+        Raises ConfigError for a family that vLLM's tables don't fully describe, and for quantized weights.
+        """
+        found = inner_weights.laid(self._llm)
+        check_laid(found, parameter_shapes(self.plan.model), inner_weights.family(self._llm))
+        return found
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The engine's own weights on this rank, live: what is written into them is what it computes with, after ``written``."""
+        return inner_weights.tensors(self._llm)
+
+    def written(self, version: int) -> None:
+        """Say that the weights are those of ``version`` now: no cached prefix of others is used from here on."""
+        self.version = version
+        inner.forget_prefixes(self._llm)
+
     def forget_prefixes(self) -> None:
         """Drop every cached prefix."""
-        self._llm.llm_engine.reset_prefix_cache()
+        inner.forget_prefixes(self._llm)
 
     def wipe(self) -> None:
         """Forget everything that was computed: for an engine that a diverged policy has filled with NaN."""
@@ -209,8 +228,10 @@ class Engine:
     def _adapter_request(self) -> Any:
         from vllm.lora.request import LoRARequest
 
+        if not self.version or not self.plan.takes_adapter:
+            return None
         # a name per version: cached prefixes are looked up under it
-        return LoRARequest(f"actor-v{self.version}", inner.ADAPTER_ID, "/in-memory") if self.version else None
+        return LoRARequest(f"actor-v{self.version}", inner.ADAPTER_ID, "/in-memory")
 
     def _check_lengths(self, requests: Sequence[Request], max_tokens: int) -> None:
         for row, request in enumerate(requests):

@@ -1,6 +1,6 @@
 """Every contact with vLLM's inner parts, for the two versions that are tested: 0.23 (GPU) and 0.32 (CPU).
 
-Nothing else in the package, inner_cpu.py aside, may reach below vLLM's public interface. What is here, and why:
+Nothing else in the package, inner_cpu.py and inner_weights.py aside, may reach below vLLM's public interface. What is here, and why:
 
 - the engine runs in this process, so that adapters go in from memory;
 - starting it must leave the environment, torch's threads and its compiler as they were;
@@ -8,7 +8,7 @@ Nothing else in the package, inner_cpu.py aside, may reach below vLLM's public i
 - an adapter is put into its slot, and read back from it (the proof compares what is *resident*);
 - an engine of several ranks: its group, and which part of an adapter is on which rank.
 
-What concerns vLLM's CPU build alone is in inner_cpu.py.
+What concerns vLLM's CPU build alone is in inner_cpu.py; which weights lie where, in inner_weights.py.
 """
 
 import gc
@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+from workbench.errors import EngineError
 
 ADAPTER_ID = 1  # the one slot; versions differ by name, so that cached prefixes of an older one are never reused
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks, in both versions
@@ -206,9 +208,15 @@ def adapter_dtype(llm: Any) -> torch.dtype:
     return dtype
 
 
+def forget_prefixes(llm: Any) -> None:
+    """Drop every cached prefix, also what was offloaded. Raises EngineError while requests hold some: they would be used again."""
+    if not llm.llm_engine.reset_prefix_cache(reset_connector=True):
+        raise EngineError("drop every cached prefix", "requests are under way", "ask for it between two calls of generate")
+
+
 def wipe_cache(llm: Any) -> None:
     """Zero the KV cache. One NaN in it outlives its request: attention reads whole blocks, and 0 times NaN is NaN."""
-    llm.llm_engine.reset_prefix_cache()
+    forget_prefixes(llm)
     for cache in getattr(runner(llm), "kv_caches", ()):
         cache.zero_()
 

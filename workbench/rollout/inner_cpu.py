@@ -122,3 +122,27 @@ def unlink_dead_blocks() -> None:
         owner = path.name.removeprefix(OURS).split("-")[0]
         if not Path(f"/proc/{owner}").exists():
             path.unlink(missing_ok=True)
+
+
+# ---------------------------------------------------------------- weights that are written
+
+
+@contextmanager
+def unpacked_weights() -> Iterator[None]:
+    """While an engine starts: its layers multiply by their weights as they lie there.
+
+    vLLM's CPU build packs a copy for its kernels and empties the weight, so that what is written into it has no effect; of the output
+    layer it keeps both, and a write would reach the embedding alone.
+    """
+    from vllm.model_executor.layers import utils
+
+    packing = utils.dispatch_cpu_unquantized_gemm
+    utils.dispatch_cpu_unquantized_gemm = _unpacked
+    try:
+        yield
+    finally:
+        utils.dispatch_cpu_unquantized_gemm = packing
+
+
+def _unpacked(layer: torch.nn.Module, remove_weight: bool) -> None:
+    layer.cpu_linear = torch.nn.functional.linear  # type: ignore[assignment]

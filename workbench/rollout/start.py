@@ -10,7 +10,7 @@ import torch
 
 from workbench.errors import ConfigError, EngineError
 from workbench.rollout import inner, inner_cpu
-from workbench.rollout.config import VLLM
+from workbench.rollout.config import TAKES_ADAPTER, VLLM, check_mode
 from workbench.rollout.world import EngineRanks
 
 GIB = 2**30
@@ -29,13 +29,23 @@ class EnginePlan:
     seed: int
     config: VLLM
     tp: int = 1  # ranks that hold one engine together: consecutive ones of torch's default group
+    mode: str = "adapter"  # how the actor's weights come in: "adapter", "zero_copy", "merged" or "full"
+
+    def __post_init__(self) -> None:
+        check_mode(self.config, self.mode)
+
+    @property
+    def takes_adapter(self) -> bool:
+        """Whether the actor's adapter goes into a slot of its own, rather than into the weights."""
+        return self.mode in TAKES_ADAPTER
 
 
 def start(plan: EnginePlan, ranks: EngineRanks) -> Any:
     """Build the LLM; in a world of several ranks all of them at once. Raises EngineError or ConfigError."""
     shares_memory = plan.device == "cpu" and plan.tp > 1
     names = inner_cpu.own_shared_memory(ranks.of_first(inner_cpu.block_name())) if shares_memory else nullcontext()
-    with inner.untouched_process(), names:
+    packs = plan.device != "cpu" or plan.mode == "adapter"
+    with inner.untouched_process(), names, nullcontext() if packs else inner_cpu.unpacked_weights():
         _prepare(plan, ranks)
         arguments = _arguments(plan, ranks)
         try:
@@ -64,9 +74,6 @@ def _build(plan: EnginePlan, ranks: EngineRanks, arguments: dict[str, Any]) -> A
         dtype=plan.dtype,
         # without seeds of their own, two engines must not draw the same completions
         seed=plan.seed + ranks.copy,
-        enable_lora=True,
-        max_loras=1,
-        max_lora_rank=inner.slot_rank(plan.rank),
         logprobs_mode="processed_logprobs",
         disable_log_stats=True,
         use_tqdm_on_load=False,
@@ -91,6 +98,7 @@ def _arguments(plan: EnginePlan, ranks: EngineRanks) -> dict[str, Any]:
         # A seeded prompt that is split in two crashes on CPUs, whose generators have no offset.
         **({"enable_chunked_prefill": False} if cpu else {"async_scheduling": True}),
         **(_among_ranks(plan.tp) if ranks.world > 1 else {}),
+        **({"enable_lora": True, "max_loras": 1, "max_lora_rank": inner.slot_rank(plan.rank)} if plan.takes_adapter else {}),
         **config.extra,
     }
 
