@@ -64,10 +64,18 @@ class Actor(Base):
     With several ``ranks`` each has its share of the rows, and all make the same calls.
     """
 
-    def __init__(self, plan: ActorPlan, ranks: Ranks | None = None, beside: Mapping[str, tuple[LoRA, int]] | None = None) -> None:
-        """``beside``: adapters of others on the same base, as of ``Base``."""
+    def __init__(
+        self,
+        plan: ActorPlan,
+        ranks: Ranks | None = None,
+        beside: Mapping[str, tuple[LoRA, int]] | None = None,
+        *,
+        storage: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        """``beside``: adapters of others on the same base; ``storage``: the weights to share with whoever holds them; as of ``Base``."""
         check_ranks(plan.compression, ranks or Ranks.alone())
-        super().__init__(plan.base, ranks, {"default": (plan.lora, plan.seed), **(beside or {})}, handlers(plan.compression))
+        adapters = {"default": (plan.lora, plan.seed), **(beside or {})}
+        super().__init__(plan.base, ranks, adapters, handlers(plan.compression), storage=storage)
         self.plan = plan
         self.learner = Learner(self, self.parameters_of("default"), plan.optimizer, plan.compression)
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from workbench.errors import ConfigError, Stopped
+from workbench.models.borrow import borrow
 from workbench.models.layouts import Layout, drop_gathered, shard_fully, split_adapters, split_by_heads
 from workbench.models.logprobs import token_logp
 from workbench.models.lora import LoRA, add_adapter, load_base
@@ -48,7 +49,9 @@ class Base:
         handlers: Sequence[Any] = (),  # accelerate's
         *,
         full: bool = False,  # all weights are trained, and no adapter
+        storage: Mapping[str, torch.Tensor] | None = None,  # weights that are there already, by transformers' names
     ) -> None:
+        """With ``storage`` nothing is read from disk: the base's parameters are these tensors, which stay the lender's (``borrow``)."""
         from accelerate import Accelerator
 
         self.base_plan, self.ranks = plan, ranks or Ranks.alone()
@@ -57,8 +60,7 @@ class Base:
         self.accelerator = Accelerator(cpu=plan.device == "cpu", gradient_accumulation_steps=1, kwargs_handlers=list(handlers) or None)
         self.device = self.accelerator.device
         self.budget = plan.token_budget or (8192 if self.device.type == "cuda" else 4096)
-        # in pieces it is cut on the CPU: no rank's device ever holds the whole
-        body = load_base(plan.model, torch.device("cpu") if self.layout.in_step else self.device, getattr(torch, plan.dtype))
+        body = self._load() if storage is None else self._borrow(storage)
         mesh = self.ranks.mesh(self.layout.purpose, self.device.type) if self.layout.in_step else None
         self.hidden_size = int(body.config.get_text_config().hidden_size)
         if full:
@@ -76,6 +78,18 @@ class Base:
         if self.layout.kind == "fsdp":
             shard_fully(self.reader, body.base_model.layers, self.layout, mesh)
         self.reader.to(self.device)
+
+    def _load(self) -> Any:
+        plan = self.base_plan
+        # in pieces it is cut on the CPU: no rank's device ever holds the whole
+        return load_base(plan.model, torch.device("cpu") if self.layout.in_step else self.device, getattr(torch, plan.dtype))
+
+    def _borrow(self, storage: Mapping[str, torch.Tensor]) -> Any:
+        plan = self.base_plan
+        if self.layout.in_step:
+            found = "this layout keeps its weights in pieces of its own, and the engine's lie otherwise"
+            raise ConfigError(f"a base on the engine's storage, layout={plan.layout!r}", found, "use layout='ddp', or mode='merged'")
+        return borrow(plan.model, storage, self.device, getattr(torch, plan.dtype))
 
     def _compile(self, body: Any, *, on_frozen: bool) -> None:
         """Compile each layer by itself. Not under tp: its collectives are inside of the layers."""

@@ -1,5 +1,7 @@
 """The adapter: what is trained, said in five words, and how the base it sits on is loaded."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,16 +55,30 @@ def load_base(path: Path, device: torch.device, dtype: torch.dtype) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    asked = f"model {str(path)!r}"
     bars = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()  # ours is drawn already
     try:
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention.register())
-    except (OSError, ValueError) as error:
-        raise ConfigError(asked, str(error).strip().splitlines()[0], "a folder or hub name of a causal language model") from error
+        with refusing(path):
+            model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention.register())
     finally:
         if bars:
             logging.enable_progress_bar()
+    return frozen_reader(model, path).to(device)
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Within: what transformers raises where ``path`` holds no causal model comes out as a ConfigError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        found = str(error).strip().splitlines()[0]
+        raise ConfigError(f"model {str(path)!r}", found, "a folder or hub name of a causal language model") from error
+
+
+def frozen_reader(model: Any, path: Path) -> Any:
+    """``model`` frozen, for reading. Raises ConfigError on a family that packed rows or chunks of logits would make another model of."""
+    asked = f"model {str(path)!r}"
     config = model.config.get_text_config()
     layers = set(getattr(config, "layer_types", None) or ["full_attention"])
     if layers != {"full_attention"} or getattr(config, "sliding_window", None):
@@ -74,7 +90,7 @@ def load_base(path: Path, device: torch.device, dtype: torch.dtype) -> Any:
     if getattr(model.get_output_embeddings(), "bias", None) is not None:
         raise ConfigError(asked, "its output head has a bias", "use a family without: Llama, SmolLM, Qwen2, Qwen3")
     model.config.use_cache = False
-    return model.requires_grad_(False).to(device).eval()
+    return model.requires_grad_(False).eval()
 
 
 def add_adapter(base: Any, lora: LoRA, seed: int, name: str = "default") -> Any:
