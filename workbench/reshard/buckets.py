@@ -1,4 +1,4 @@
-"""Copies in buckets: runs of them whose bytes into any rank stay under a limit, so that a reshard holds no more than that besides."""
+"""Copies in buckets: runs of them whose bytes into any rank, and out of any, stay under a limit: what a reshard holds besides."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +12,8 @@ Bucket = tuple[Copy, ...]
 
 
 def buckets(schedule: Schedule, limit_bytes: int) -> tuple[Bucket, ...]:
-    """The schedule's copies in their order, each bucket with at most ``limit_bytes`` into any rank; a larger copy is cut.
+    """The schedule's copies in their order, each bucket with at most ``limit_bytes`` into any rank, and out of any; a larger
+    copy is cut.
 
     Raises ConfigError where not one element fits.
     """
@@ -20,12 +21,14 @@ def buckets(schedule: Schedule, limit_bytes: int) -> tuple[Bucket, ...]:
     found: list[Bucket] = []
     bucket: list[Copy] = []
     into: dict[int, int] = {}
+    out: dict[int, int] = {}
     for copy in (part for whole in schedule.copies for part in cut(whole, limit_bytes)):
-        if into.get(copy.target_rank, 0) + copy.bytes > limit_bytes:
+        if max(into.get(copy.target_rank, 0), out.get(copy.source_rank, 0)) + copy.bytes > limit_bytes:
             found.append(tuple(bucket))
-            bucket, into = [], {}
+            bucket, into, out = [], {}, {}
         bucket.append(copy)
         into[copy.target_rank] = into.get(copy.target_rank, 0) + copy.bytes
+        out[copy.source_rank] = out.get(copy.source_rank, 0) + copy.bytes
     return (*found, tuple(bucket)) if bucket else tuple(found)
 
 

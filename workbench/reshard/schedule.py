@@ -63,6 +63,10 @@ class Schedule:
     stays: tuple[Copy, ...]
     loads: tuple[Load, ...]
 
+    def __hash__(self) -> int:
+        """Of the sums alone: what is made of a schedule is kept by it, and a schedule has thousands of copies."""
+        return hash(self.loads)
+
     @property
     def bytes(self) -> int:
         """That move between ranks."""
