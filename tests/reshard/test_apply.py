@@ -1,6 +1,5 @@
 """Schedules carried out by one, two and four gloo processes, against the whole weights sliced."""
 
-from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
@@ -8,28 +7,11 @@ import torch
 import torch.distributed as dist
 
 from tests.models.crew import Crew
-from tests.reshard.whole_weights import by_parameter, engine, parameters, shares, trained
+from tests.reshard.whole_weights import by_parameter, engine, parameters, shares, together, trained
 from workbench.reshard.apply import Moved, apply
 from workbench.reshard.lying import Ddp, Engine, Fsdp, Lying
 from workbench.reshard.merge import plain
 from workbench.reshard.schedule import schedule
-
-Body = Callable[[int, dist.ProcessGroup | None], object]
-
-
-@pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    crew = Crew(4)
-    yield crew
-    crew.close()
-
-
-def together(size: int, body: Body) -> object:
-    """What ``body`` gives on each of the last ``size`` ranks of the world, numbered from 0 in a group of their own; None on the others."""
-    first = dist.get_world_size() - size
-    group = dist.new_group(list(range(first, first + size)))
-    here = dist.get_rank() - first
-    return body(here, group if size > 1 else None) if here >= 0 else None
 
 
 def reshard(

@@ -1,12 +1,16 @@
 """A small model's weights as a trainer has them and as an engine lays them, for tests that move them. No code of the package cuts here."""
 
+from collections.abc import Callable
+
 import torch
+import torch.distributed as dist
 
 from workbench.reshard.lying import Ddp, Engine, Fsdp, Lying
 from workbench.reshard.parameters import Block, Cut, Parameter, fuse
 
 HIDDEN, HEADS, KEYS, HEAD, INNER, WORDS, PADDED = 12, 4, 2, 3, 20, 10, 16
 Tensors = dict[str, torch.Tensor]
+Body = Callable[[int, dist.ProcessGroup | None], object]
 
 
 def parameters(dtype: torch.dtype, *, tied: bool) -> list[Parameter]:
@@ -74,3 +78,11 @@ def engine(weights: Tensors, layout: Engine, rank: int) -> Tensors:
 def by_parameter(tensors: Tensors, dtype: torch.dtype, *, tied: bool) -> Tensors:
     """The engine's tensors by the trainer's names."""
     return {one.name: tensors[one.fused.into if one.fused else one.name] for one in parameters(dtype, tied=tied)}
+
+
+def together(size: int, body: Body) -> object:
+    """What ``body`` gives on each of the last ``size`` ranks of the world, numbered from 0 in a group of their own; None on the others."""
+    first = dist.get_world_size() - size
+    group = dist.new_group(list(range(first, first + size)))
+    here = dist.get_rank() - first
+    return body(here, group if size > 1 else None) if here >= 0 else None

@@ -58,7 +58,7 @@ def apply(
     other ranks waiting until the time limit of their group: the run has to end.
     """
     began = time.perf_counter()
-    _check(schedule, target, rank, group)
+    check(schedule, target, rank, group)
     mine, mover = work(schedule, rank, bucket_bytes), _Mover(read, target, device_of(target, group), group)
     with torch.no_grad():
         dtypes = mover.agree(mine) if mine.exchanges else {}
@@ -87,6 +87,23 @@ def device_of(target: Target, group: dist.ProcessGroup | None) -> torch.device:
         return tensor.device
     nccl = group is not None and "cuda:nccl" in dist.get_backend_config(group)
     return torch.device("cuda", torch.cuda.current_device()) if nccl and torch.cuda.is_available() else torch.device("cpu")
+
+
+def check(schedule: Schedule, target: Target, rank: int, group: dist.ProcessGroup | None) -> None:
+    """Raise ConfigError unless the group is the schedule's, and this rank's tensors are there and large enough."""
+    ranks, size = len(schedule.loads), 1 if group is None else dist.get_world_size(group)
+    here = 0 if group is None else dist.get_rank(group)
+    if schedule.copies and (size < ranks or here != rank):
+        found = f"this is rank {here} of a group of {size}"
+        raise ConfigError(f"reshard over {ranks} ranks, as rank {rank}", found, "give the process group of all ranks of the schedule")
+    for copy in resident(schedule, rank):
+        tensor, asked = target.get(copy.parameter), f"write {copy.parameter}, {copy.target_slice}, on rank {rank}"
+        if tensor is None:
+            raise ConfigError(asked, "no tensor is given for it", f"give one of {some(sorted(target))}" if target else "give the engine's")
+        if len(tensor.shape) != len(copy.part) or any(stop > room for (_, stop), room in zip(copy.target_slice, tensor.shape, strict=True)):
+            raise ConfigError(asked, f"the engine's tensor has shape {tuple(tensor.shape)}", "cut the parameter as the engine does")
+        if tensor.dtype not in DTYPES:
+            raise ConfigError(asked, f"the engine's tensor has {tensor.dtype}", "use an engine whose weights are not packed")
 
 
 class _Mover:
@@ -177,20 +194,3 @@ def _checked(copy: Copy, value: torch.Tensor | None, dtype: torch.dtype) -> torc
     if value.shape != lengths(copy.source_slice):
         raise SyncError(asked, f"the trainer gives a slice of shape {tuple(value.shape)}", f"read {copy.source_slice} of its tensor")
     return value
-
-
-def _check(schedule: Schedule, target: Target, rank: int, group: dist.ProcessGroup | None) -> None:
-    """Raise ConfigError unless the group is the schedule's, and this rank's tensors are there and large enough."""
-    ranks, size = len(schedule.loads), 1 if group is None else dist.get_world_size(group)
-    here = 0 if group is None else dist.get_rank(group)
-    if schedule.copies and (size < ranks or here != rank):
-        found = f"this is rank {here} of a group of {size}"
-        raise ConfigError(f"reshard over {ranks} ranks, as rank {rank}", found, "give the process group of all ranks of the schedule")
-    for copy in resident(schedule, rank):
-        tensor, asked = target.get(copy.parameter), f"write {copy.parameter}, {copy.target_slice}, on rank {rank}"
-        if tensor is None:
-            raise ConfigError(asked, "no tensor is given for it", f"give one of {some(sorted(target))}" if target else "give the engine's")
-        if len(tensor.shape) != len(copy.part) or any(stop > room for (_, stop), room in zip(copy.target_slice, tensor.shape, strict=True)):
-            raise ConfigError(asked, f"the engine's tensor has shape {tuple(tensor.shape)}", "cut the parameter as the engine does")
-        if tensor.dtype not in DTYPES:
-            raise ConfigError(asked, f"the engine's tensor has {tensor.dtype}", "use an engine whose weights are not packed")

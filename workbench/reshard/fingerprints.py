@@ -1,0 +1,74 @@
+"""Fingerprints of slices that add up to that of the whole: each element's bits times a number for its place in the parameter, modulo 2^64.
+
+The number is the product of one odd number for the place along each dimension, so that a slice costs two kernels (its rows are summed, then
+weighted) and no number per element is ever kept. A slice has the same sum wherever it lies. A single changed element always shows;
+two that changed places, or many at once, stay unseen with a chance of 2^-32 at worst.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from workbench.reshard.parameters import Parameter
+from workbench.reshard.slices import Box
+
+MOST_ELEMENTS = 2**23  # whose 64-bit products are 64 MiB
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+MIXERS = ((-0x61C8864680B583EB, 30), (-0x40A7B892E31B1A47, 27), (-0x6B2FB644ECCEEE15, 31))  # splitmix64's, as signed numbers
+
+
+class Sums:
+    """Fingerprints under numbered slots. A device is not waited for while slices come, only at the end, by :meth:`table`."""
+
+    def __init__(self, parameters: Sequence[Parameter], device: torch.device) -> None:
+        """``parameters``: all whose slices may come; ``device``: where they are."""
+        most = max(len(one.shape) for one in parameters)
+        sizes = [max(one.shape[dim] for one in parameters if dim < len(one.shape)) for dim in range(most)]
+        self._places = [_numbers(size, dim, device) for dim, size in enumerate(sizes)]
+        self._device = device
+        self._rows: list[torch.Tensor] = []  # of each slice, the sums of its rows
+        self._weights: list[torch.Tensor] = []  # and their rows' numbers
+        self._slots: list[tuple[int, ...]] = []
+
+    def add(self, slots: Sequence[int], values: torch.Tensor, part: Box) -> None:
+        """Add the fingerprint of ``values``, which lie at ``part`` of their parameter, to each of ``slots``."""
+        bits = values.detach().view(BITS[values.element_size()])
+        if len(part) == 1:  # a vector is one row
+            rows, columns, bits = self._places[0].new_ones(1), self._place(0, part), bits.unsqueeze(0)
+        else:
+            rows, columns, bits = self._place(0, part), self._columns(part), bits.reshape(bits.shape[0], -1)
+        step = max(1, MOST_ELEMENTS // bits.shape[1])
+        self._rows += [(chunk * columns).sum(1) for chunk in bits.split(step)]
+        self._weights.append(rows)
+        self._slots.append(tuple(slots))
+
+    def table(self, slots: int) -> torch.Tensor:
+        """(slots,) int64: the sum of what came under each."""
+        total = torch.zeros(slots, dtype=torch.int64, device=self._device)
+        if not self._slots:
+            return total
+        sizes = torch.tensor([len(rows) for rows in self._weights], device=self._device)
+        pieces = torch.repeat_interleave(torch.arange(len(sizes), device=self._device), sizes, output_size=sum(map(len, self._weights)))
+        sums = total.new_zeros(len(sizes)).index_add_(0, pieces, torch.cat(self._rows) * torch.cat(self._weights))
+        where = [(slot, piece) for piece, slots in enumerate(self._slots) for slot in slots]
+        slot, piece = torch.tensor(where, device=self._device).T
+        return total.index_add_(0, slot, sums[piece])
+
+    def _place(self, dim: int, part: Box) -> torch.Tensor:
+        return self._places[dim][slice(*part[dim])]
+
+    def _columns(self, part: Box) -> torch.Tensor:
+        """The numbers of a row's elements: all dimensions after the first as one."""
+        columns = self._place(1, part)
+        for dim in range(2, len(part)):
+            columns = (columns.unsqueeze(1) * self._place(dim, part)).reshape(-1)
+        return columns
+
+
+def _numbers(size: int, dim: int, device: torch.device) -> torch.Tensor:
+    """(size,) odd 64-bit numbers without a pattern, others for each dimension: a square matrix is not its transpose."""
+    mixed = torch.arange(1, size + 1, device=device) + (dim << 40)
+    for factor, shift in MIXERS:
+        mixed = mixed * factor
+        mixed = mixed ^ (mixed >> shift)
+    return mixed | 1
