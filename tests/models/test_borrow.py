@@ -71,8 +71,8 @@ class Engine:
 def engine_of(path: Path, dtype: torch.dtype = torch.float32) -> Engine:
     parameters = dict(load_base(path, CPU, dtype).named_parameters())
     tensors, views = {}, {}
-    for name, parameter in parameters.items():
-        module, leaf = name.rsplit(".", 2)[-2:]
+    for name in parameters:
+        module = name.split(".")[-2]
         into, parts = next(((into, parts) for into, parts in FUSED.items() if module in parts), (module, (module,)))
         fused = name.replace(module, into)
         if fused in tensors:

@@ -8,6 +8,7 @@ import torch
 
 from tests.models.crew import Crew
 from workbench.errors import CollectiveError, ConfigError
+from workbench.models import ranks
 from workbench.models.ranks import Ranks
 
 
@@ -47,6 +48,13 @@ def summed() -> list[list[float]]:
 
 def test_gradients_are_added_up_and_none_is_nothing(crew: Crew) -> None:
     assert crew.run(summed) == [[[10.0, 10.0], [30.0], [1000.0]]] * 4
+
+
+def test_no_more_gradients_are_copied_at_once_than_fill_a_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "BUCKET_BYTES", 16)
+    tensors = [torch.zeros(2), torch.zeros(1, dtype=torch.bfloat16), torch.zeros(9), torch.zeros(2), torch.zeros(2), torch.zeros(1)]
+    sizes = [[tensor.nbytes for tensor in bucket] for bucket in ranks._buckets(tensors)]
+    assert sizes == [[2], [8], [36], [8, 8], [4]]
 
 
 def agreed() -> list[str]:

@@ -1,4 +1,9 @@
-"""The policy in training: one frozen base with a LoRA adapter, accelerate around it, packed micro-batches through it."""
+"""The policy in training, an adapter on a frozen base or all of a model's weights: accelerate around it, packed micro-batches through it.
+
+What all weights take beside activations, in bytes a parameter: in bfloat16 2 for the weight, 4 for its float32 master, 8 for Adam's moments
+and 4 for the gradient while there is one: 18; in float32, where a weight is its own master, 16. With ddp on every rank; with fsdp shared
+out. An adapter takes the same of its own few parameters, and 2 or 4 of each frozen one.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -9,19 +14,18 @@ from typing import Any
 import torch
 
 from workbench.algos import Algorithm, Loss, LossStats, LossSummary, TokenTerms, checked_loss
-from workbench.errors import Stopped
+from workbench.errors import ConfigError, Stopped
 from workbench.models.base import Base, BasePlan
 from workbench.models.compression import check_compression, check_ranks, handlers
 from workbench.models.experience import Experience, Share, learns, shares
-from workbench.models.layouts import Layout
 from workbench.models.learner import Learner
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Masters, Optimizer
 from workbench.models.packing import Packed, Row
 from workbench.models.passes import Lesson, Tally, teach, together
 from workbench.models.ranks import Ranks
-from workbench.models.shards import whole
-from workbench.models.weights import Factors, factors, pieces
+from workbench.models.shards import piece, whole
+from workbench.models.weights import Factors, factors
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class ActorPlan:
     """Everything the actor is built from."""
 
     model: Path
-    lora: LoRA
+    lora: LoRA | None  # None: all weights are trained
     optimizer: Optimizer
     device: str  # "cpu" or "cuda"
     dtype: str  # "float32" or "bfloat16"
@@ -39,13 +43,14 @@ class ActorPlan:
     compression: str | None = None  # of gradients under ddp: "fp16", "bf16" or "powersgd"
 
     def __post_init__(self) -> None:
-        Layout.parse(self.layout, self.sharding)
+        _ = self.base  # which checks the layout
         check_compression(self.compression, self.layout, self.device)
 
     @property
     def base(self) -> BasePlan:
-        """The frozen model's part of it."""
-        return BasePlan(self.model, self.device, self.dtype, self.layout, self.sharding, self.optimizer.token_budget)
+        """The model's part of it."""
+        trained = "all" if self.lora is None else "adapters"
+        return BasePlan(self.model, self.device, self.dtype, self.layout, self.sharding, self.optimizer.token_budget, trained)
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Update:
 
 
 class Actor(Base):
-    """Trains the adapter; gives log-probabilities with it and without it (that is the reference).
+    """Trains the adapter, and gives log-probabilities with it and without it (that is the reference); or trains all weights.
 
     With several ``ranks`` each has its share of the rows, and all make the same calls.
     """
@@ -69,15 +74,18 @@ class Actor(Base):
         plan: ActorPlan,
         ranks: Ranks | None = None,
         beside: Mapping[str, tuple[LoRA, int]] | None = None,
-        *,
         storage: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         """``beside``: adapters of others on the same base; ``storage``: the weights to share with whoever holds them; as of ``Base``."""
         check_ranks(plan.compression, ranks or Ranks.alone())
-        adapters = {"default": (plan.lora, plan.seed), **(beside or {})}
-        super().__init__(plan.base, ranks, adapters, handlers(plan.compression), storage=storage)
+        if plan.lora is None and beside:
+            found = "all of the actor's weights are trained, so there is no frozen base to share"
+            raise ConfigError(f"{', '.join(beside)} on the actor's base", found, "give it a model of its own, or the actor an adapter")
+        mine = {} if plan.lora is None else {"default": (plan.lora, plan.seed)}
+        super().__init__(plan.base, ranks, {**mine, **(beside or {})}, handlers(plan.compression), storage=storage)
         self.plan = plan
-        self.learner = Learner(self, self.parameters_of("default"), plan.optimizer, plan.compression)
+        trained = self.parameters_of("default") if mine else self.parameters_whole()
+        self.learner = Learner(self, trained, plan.optimizer, plan.compression)
 
     @property
     def updates(self) -> int:
@@ -86,13 +94,15 @@ class Actor(Base):
 
     @property
     def masters(self) -> Masters:
-        """The float32 side of the adapter."""
+        """The float32 side of what is trained."""
         return self.learner.masters
 
     def score(
         self, rows: Sequence[Row], temperature: float, *, adapter: bool = True, should_stop: Callable[[], bool] = lambda: False
     ) -> list[torch.Tensor]:
-        """As ``Base.score``; with ``adapter`` False of the clean base, bit for bit."""
+        """As ``Base.score``; with ``adapter`` False of the clean base, bit for bit. Raises ConfigError where none is kept."""
+        if not adapter:
+            self._check_frozen("score(adapter=False)")
         with nullcontext() if adapter else self.model.disable_adapter():
             return super().score(rows, temperature, should_stop=should_stop)
 
@@ -146,13 +156,21 @@ class Actor(Base):
             raise
         return dict(zip(later, scored, strict=True))
 
-    # ------------------------------------------------------------ the adapter
+    # ------------------------------------------------------------ what was learnt
+
+    def _check_frozen(self, asked: str) -> None:
+        if self.plan.lora is None:
+            found = "all of its weights are trained: there is no adapter, and no base is left"
+            raise ConfigError(
+                f"{asked} of the actor", found, "use weights(), give the reference a model of its own, or train with lora=wb.LoRA()"
+            )
 
     def adapter(self) -> dict[str, torch.Tensor]:
         """The adapter's tensors by their names in a peft checkpoint: the live ones, or where they lie in pieces, the whole of them.
 
         Every rank has to call this.
         """
+        self._check_frozen("adapter()")
         from peft import get_peft_model_state_dict
 
         tensors: dict[str, torch.Tensor] = get_peft_model_state_dict(self.model)
@@ -160,17 +178,20 @@ class Actor(Base):
 
     def base_weights(self) -> dict[str, torch.Tensor]:
         """This rank's pieces of the frozen weights, by transformers' names: the W of W + scaling·B·A."""
-        return pieces(self.body)
+        self._check_frozen("base_weights()")
+        return self.weights()
 
     def deltas(self) -> dict[str, Factors]:
         """What the adapter adds to which of ``base_weights``: (A (r, in), B (out, r), scaling), whole on every rank.
 
         Every rank has to call this.
         """
+        self._check_frozen("deltas()")
         return factors(self.body, "default")
 
     def adapter_config(self) -> dict[str, Any]:
         """The adapter's configuration as peft writes it."""
+        self._check_frozen("adapter_config()")
         config: dict[str, Any] = self.model.peft_config["default"].to_dict()
         return config
 
@@ -182,20 +203,24 @@ class Actor(Base):
         return self.learner.state()
 
     def load_trainer_state(self, state: dict[str, torch.Tensor], updates: int) -> None:
-        """Take over what ``trainer_state`` gave after ``updates`` optimizer steps. Raises ConfigError where it is another adapter's."""
+        """Take over what ``trainer_state`` gave after ``updates`` optimizer steps. Raises ConfigError where it is another's."""
         self.learner.load(state)
         self.learner.steps = updates
 
     def is_finite(self) -> bool:
-        """Whether every weight of the adapter is a finite number. Every rank has to call this."""
-        return bool(torch.stack([tensor.isfinite().all() for tensor in self.adapter().values()]).all())
+        """Whether every trained weight is a finite number. Every rank has to call this."""
+        mine = [piece(parameter.detach()).isfinite().all() for parameter in self.learner.named.values()]
+        return all(self.ranks.agree(bool(torch.stack(mine).all())))
 
     def save(self, path: Path) -> None:
-        """Write the adapter in peft's format: ``PeftModel.from_pretrained`` and vLLM read it. Raises OSError, also on a full disk.
+        """Write the adapter in peft's format, which ``PeftModel.from_pretrained`` and vLLM read, or the whole model in transformers'.
 
-        Every rank has to call this; the first one writes.
+        Every rank has to call this; the first one writes. Raises OSError, also on a full disk.
         """
-        self.save_adapter("default", path)
+        if self.plan.lora is None:
+            self.save_whole(path)
+        else:
+            self.save_adapter("default", path)
 
 
 def _terms(packed: Packed, logp: torch.Tensor, share: Share, old: dict[int, torch.Tensor]) -> TokenTerms:

@@ -16,6 +16,7 @@ from workbench.models.lora import LoRA, add_adapter, load_base
 from workbench.models.packing import Packed, Row, micro_batches, pack
 from workbench.models.ranks import Ranks
 from workbench.models.shards import whole
+from workbench.models.weights import pieces
 
 # Fused, W·x + B·A·x is rounded to bfloat16 once; the engine, as plain layers do, rounds W·x first, and a small B·A·x is lost in the
 # addition. A trainer that is more exact than the engine trains another policy than the one that samples (docs/log.md).
@@ -25,7 +26,7 @@ COMPILING_PAYS = 50_000  # tokens scored at once; below, seconds of compiling wo
 
 @dataclass(frozen=True)
 class BasePlan:
-    """Everything the frozen model is built from."""
+    """Everything the model is built from. Raises ConfigError on a layout that isn't there, or that can't train what is to be trained."""
 
     model: Path
     device: str  # "cpu" or "cuda"
@@ -33,9 +34,14 @@ class BasePlan:
     layout: str = "ddp"  # "ddp", "fsdp" or "tp=2"
     sharding: str = "FULL_SHARD"  # or "SHARD_GRAD_OP": of fsdp
     token_budget: int | None = None  # of one packed micro-batch; None: 4096 on a CPU, 8192 on a GPU
+    trained: str = "adapters"  # or "all" weights, or the "body": all but an output head that nothing reads
 
     def __post_init__(self) -> None:
-        Layout.parse(self.layout, self.sharding)
+        layout = Layout.parse(self.layout, self.sharding)
+        if self.trained != "adapters" and layout.tp > 1:
+            found = "transformers splits a frozen model: gradients of what stays whole would be partial"
+            fix = "use fsdp, or an adapter: lora=wb.LoRA(), Critic(lora=wb.LoRA())"
+            raise ConfigError(f"train all weights under tp={layout.tp}", found, fix)
 
 
 class Base:
@@ -48,7 +54,6 @@ class Base:
         adapters: Mapping[str, tuple[LoRA, int]] | None = None,  # name -> (what it is, its seed)
         handlers: Sequence[Any] = (),  # accelerate's
         *,
-        full: bool = False,  # all weights are trained, and no adapter
         storage: Mapping[str, torch.Tensor] | None = None,  # weights that are there already, by transformers' names
     ) -> None:
         """With ``storage`` nothing is read from disk: the base's parameters are these tensors, which stay the lender's (``borrow``)."""
@@ -63,8 +68,8 @@ class Base:
         body = self._load() if storage is None else self._borrow(storage)
         mesh = self.ranks.mesh(self.layout.purpose, self.device.type) if self.layout.in_step else None
         self.hidden_size = int(body.config.get_text_config().hidden_size)
-        if full:
-            _train_all(body, self.layout)
+        if plan.trained != "adapters":
+            _train_all(body, head=plan.trained == "all")
         if self.layout.kind == "tp":
             split_by_heads(body, self.layout.tp, mesh)
         self.body = self.model = body  # as transformers knows it, and with adapters around its layers
@@ -86,6 +91,9 @@ class Base:
 
     def _borrow(self, storage: Mapping[str, torch.Tensor]) -> Any:
         plan = self.base_plan
+        if plan.trained != "adapters":
+            found = "an engine must not sample from weights that are being trained"
+            raise ConfigError("train all weights in the engine's storage", found, "use an adapter, or mode='full'")
         if self.layout.in_step:
             found = "this layout keeps its weights in pieces of its own, and the engine's lie otherwise"
             raise ConfigError(f"a base on the engine's storage, layout={plan.layout!r}", found, "use layout='ddp', or mode='merged'")
@@ -110,10 +118,18 @@ class Base:
         """All that are trained where no adapter is, by their names in the model."""
         return {name: parameter for name, parameter in self.model.named_parameters() if parameter.requires_grad}
 
+    def weights(self) -> dict[str, torch.Tensor]:
+        """This rank's pieces of the weights, by transformers' names: live, tied ones once, what adapters add left out."""
+        return pieces(self.body)
+
     def save_whole(self, path: Path) -> None:
-        """Write the model into ``path``. Every rank has to call this; the first one writes. Raises OSError."""
-        tensors = {name: whole(tensor) for name, tensor in self.model.state_dict().items()}
-        if not self.ranks.rank:
+        """Write the model into ``path``. Every rank has to call this; the first one writes, from the CPU. Raises OSError."""
+        tensors = {}
+        for name, parameter in self.body.named_parameters():  # one after the other: no device holds the whole of a model in pieces
+            tensor = whole(parameter.detach())
+            if not self.ranks.rank:
+                tensors[name] = tensor.cpu()
+        if tensors:
             self._write(path, tensors)
 
     def save_adapter(self, name: str, path: Path) -> None:
@@ -215,15 +231,12 @@ class Base:
                 drop_gathered(self.reader)
 
 
-def _train_all(body: Any, layout: Layout) -> None:
-    """Let every weight have a gradient, but those of an output head that nothing reads."""
-    if layout.kind == "tp":
-        found = "transformers splits a frozen model: gradients of what stays whole would be partial"
-        raise ConfigError(f"train all weights under tp={layout.tp}", found, "use fsdp, or an adapter: Critic(lora=wb.LoRA())")
+def _train_all(body: Any, *, head: bool) -> None:
+    """Let every weight have a gradient; an output head of its own only with ``head``."""
     body.requires_grad_(True)
-    head = body.get_output_embeddings().weight
-    if head is not body.get_input_embeddings().weight:
-        head.requires_grad_(False)
+    out = body.get_output_embeddings().weight
+    if not head and out is not body.get_input_embeddings().weight:
+        out.requires_grad_(False)
 
 
 def _compiled_once() -> AbstractContextManager[None]:

@@ -102,8 +102,9 @@ class ValueModel:
     @classmethod
     def alone(cls, plan: CriticPlan, base: BasePlan, ranks: Ranks | None = None) -> "ValueModel":
         """On a base of its own."""
-        adapters = {ADAPTER: (plan.lora, plan.seed)} if plan.lora is not None else {}
-        return cls(Base(base, ranks, adapters, full=plan.lora is None), plan)
+        if plan.lora is None:
+            return cls(Base(replace(base, trained="body"), ranks), plan)
+        return cls(Base(base, ranks, {ADAPTER: (plan.lora, plan.seed)}), plan)
 
     def values(self, rows: Sequence[Row], *, should_stop: Callable[[], bool] = lambda: False) -> list[torch.Tensor]:
         """The value of the state before every response token: one (length,) float32 tensor a row. Raises Stopped."""

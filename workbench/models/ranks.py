@@ -5,10 +5,9 @@ same place in their tensor-parallel group are one data-parallel group: of 4 rank
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from itertools import groupby
 from typing import Any, TypeVar
 
 import torch
@@ -18,6 +17,7 @@ from workbench.errors import CollectiveError, ConfigError
 from workbench.models.purposes import PURPOSES, SECONDS
 
 T = TypeVar("T")
+BUCKET_BYTES = 2**28  # of gradients that are summed at once
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,13 @@ class Ranks:
         return everyone
 
     def sum_gradients(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Replace each ``.grad`` by its sum over the data-parallel ranks, one flat collective per dtype. None counts as zeros."""
+        """Replace each ``.grad`` by its sum over the data-parallel ranks, in flat buckets of one dtype. None counts as zeros."""
         if self.data_size == 1:
             return
         for parameter in parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        for _, same in groupby(sorted(parameters, key=_dtype), key=_dtype):
-            gradients = [parameter.grad for parameter in same if parameter.grad is not None]
+        for gradients in _buckets([parameter.grad for parameter in parameters if parameter.grad is not None]):
             flat = self.sum(torch.cat([gradient.flatten() for gradient in gradients]), "gradients")
             parts = flat.split([gradient.numel() for gradient in gradients])
             torch._foreach_copy_(gradients, [part.view_as(g) for part, g in zip(parts, gradients, strict=True)])
@@ -112,6 +111,18 @@ class Ranks:
         if named:
             return f"rank {named[1]} of {self.size} did not arrive"
         return "rank 0 did not arrive, or found others missing" if self.rank else f"some rank of {self.size} did not arrive"
+
+
+def _buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+    """``tensors`` by dtype, as many at a time as fill ``BUCKET_BYTES``, at least one: all weights' gradients are not copied at once."""
+    bucket: list[torch.Tensor] = []
+    for tensor in sorted(tensors, key=_dtype):
+        if bucket and (bucket[0].dtype != tensor.dtype or sum(t.nbytes for t in bucket) + tensor.nbytes > BUCKET_BYTES):
+            yield bucket
+            bucket = []
+        bucket.append(tensor)
+    if bucket:
+        yield bucket
 
 
 def _dtype(tensor: torch.Tensor) -> str:
