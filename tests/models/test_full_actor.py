@@ -259,6 +259,17 @@ def test_a_checkpoint_goes_from_layout_to_layout(crew: Crew, untied_model: Path,
     assert all(torch.equal(tensor, after[name]) for name, tensor in back.trainer_state().items())
 
 
+def kept(model: Path) -> tuple[int, bool]:
+    """How many tensors a rank gets of a state that the first alone keeps, and whether they are the whole of it."""
+    actor = make(model, Ranks.of_world(role="actor"), layout="fsdp")
+    state, whole = actor.trainer_state(keep=not actor.ranks.rank), actor.trainer_state()
+    return len(state), all(torch.equal(tensor, whole[name]) for name, tensor in state.items())
+
+
+def test_one_rank_may_keep_the_state_of_all(crew: Crew, small_model: Path) -> None:
+    assert crew.run(kept, small_model) == [(len(load_file(small_model / "model.safetensors")), True), (0, True)]
+
+
 # ---------------------------------------------------------------- what can't be is said
 
 

@@ -195,12 +195,12 @@ class Actor(Base):
         config: dict[str, Any] = self.model.peft_config["default"].to_dict()
         return config
 
-    def trainer_state(self) -> dict[str, torch.Tensor]:
+    def trainer_state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
         """What training goes on from, on the CPU: ``weight.NAME`` (float32) and, after an update, Adam's ``exp_avg.NAME`` and so on.
 
-        The same in every layout. Every rank has to call this.
+        The same in every layout. Every rank has to call this; with ``keep`` False it takes part and gets nothing.
         """
-        return self.learner.state()
+        return self.learner.state(keep=keep)
 
     def load_trainer_state(self, state: dict[str, torch.Tensor], updates: int) -> None:
         """Take over what ``trainer_state`` gave after ``updates`` optimizer steps. Raises ConfigError where it is another's."""

@@ -134,9 +134,9 @@ class ValueModel:
 
     # ------------------------------------------------------------ what training goes on from
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
         """As ``Learner.state``; every rank has to call this."""
-        return self.learner.state()
+        return self.learner.state(keep=keep)
 
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Take over what ``state`` gave. Raises ConfigError where it is another critic's."""

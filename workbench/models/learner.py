@@ -79,10 +79,10 @@ class Learner:
 
     # ------------------------------------------------------------ what training goes on from
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self, *, keep: bool = True) -> dict[str, torch.Tensor]:
         """``weight.NAME`` (float32) and, after a step, Adam's ``exp_avg.NAME`` and so on: whole, on the CPU, the same in every layout.
 
-        Every rank has to call this.
+        Every rank has to call this; with ``keep`` False this one takes part and gets nothing: of all weights it is 12 bytes a parameter.
         """
         moments = self.optimizer.state_dict()["state"]
         state = {}
@@ -90,7 +90,8 @@ class Learner:
             pieces = {"weight": master.detach(), **moments.get(number, {})}
             for kind, tensor in pieces.items():
                 full = whole_as(tensor, like) if tensor.shape == master.shape else tensor  # Adam's count of steps is one number
-                state[f"{kind}.{name}"] = full.to("cpu", copy=True).contiguous()
+                if keep:
+                    state[f"{kind}.{name}"] = full.to("cpu", copy=True).contiguous()
         return state
 
     @torch.no_grad()
