@@ -42,7 +42,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Merging:
-    """Reads W + s·B·A, computed in float32 and rounded once to W's precision; a weight without a delta as it is."""
+    """Reads W + s·B·A, computed in float32 and rounded once to W's precision; a weight without a delta as it is. See :func:`merging`."""
 
     weights: Mapping[str, torch.Tensor]
     deltas: Mapping[str, Delta]
@@ -65,25 +65,27 @@ def plain(weights: Mapping[str, torch.Tensor]) -> Plain:
 
 
 def merging(weights: Mapping[str, torch.Tensor], deltas: Mapping[str, Delta]) -> Merging:
-    """``weights``: a parameter's name -> this rank's tensor of W; ``deltas``: what is added to some of them.
+    """``weights``: a parameter's name -> this rank's tensor of W; ``deltas``: what is added to some of them, as they are now.
 
     Raises ConfigError for a delta whose A and B don't go together.
     """
+    wide = {}
     for name, delta in deltas.items():
         a, b = tuple(delta.a.shape), tuple(delta.b.shape)
         if len(a) != 2 or len(b) != 2 or a[0] != b[1]:
             raise ConfigError(f"merge an adapter into {name}", f"A has shape {a} and B {b}", "give A (r, in) and B (out, r)")
-    return Merging(weights, deltas)
+        kind = torch.promote_types(delta.a.dtype, torch.float32)
+        wide[name] = Delta(delta.a.detach().to(kind), delta.b.detach().to(kind), delta.scaling)
+    return Merging(weights, wide)
 
 
 def products(delta: Delta, copy: Copy) -> Iterator[tuple[slice, torch.Tensor]]:
-    """B·A where ``copy`` lies in the parameter, in float32, 64 MiB at a time: rows of the slice, and their product."""
+    """B·A where ``copy`` lies in the parameter, in the adapter's precision, 64 MiB at a time: rows of the slice, and their product."""
     (first, last), columns = copy.part[0], slice(*copy.part[1])
     if last > delta.b.shape[0] or columns.stop > delta.a.shape[1]:
         found = f"its adapter is for a weight of {delta.b.shape[0]} x {delta.a.shape[1]}"
         raise ConfigError(f"merge {copy.parameter}, {copy.part}", found, "give the adapter whole on every rank, not its shard")
-    wide = torch.promote_types(delta.a.dtype, torch.float32)
-    a, b = delta.a.detach()[:, columns].to(wide), delta.b.detach()[first:last].to(wide)
+    a, b = delta.a[:, columns], delta.b[first:last]
     step = max(1, PRODUCT_ELEMENTS // a.shape[1])
     for start in range(0, last - first, step):
         rows = slice(start, start + step)

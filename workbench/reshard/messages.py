@@ -54,10 +54,10 @@ def work(plan: Schedule, rank: int, bucket_bytes: int) -> Work:
     """What ``rank`` does of ``plan``, at most ``bucket_bytes`` of messages at a time. Kept, since a run does the same each step."""
     limit = bucket_bytes // 2  # one half for what goes out, one for what comes in
     runs = buckets(plan, limit)
-    moves = tuple((copy.source_rank, copy.target_rank, copy.bytes) for bucket in runs for copy in bucket)
+    moves = tuple(tuple((copy.source_rank, copy.target_rank, copy.bytes) for copy in bucket) for bucket in runs)
     stays = tuple(part for copy in plan.stays if copy.target_rank == rank for part in cut(copy, limit))
     moving = tuple(dict.fromkeys(copy.parameter for copy in plan.copies))
-    return Work(stays, tuple(_exchange(bucket, rank) for bucket in runs), moving, hash((len(runs), moves)) % 2**62)
+    return Work(stays, tuple(_exchange(bucket, rank) for bucket in runs), moving, hash(moves) % 2**62)
 
 
 @lru_cache(maxsize=4)
