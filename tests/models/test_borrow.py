@@ -86,9 +86,9 @@ def engine_of(path: Path, dtype: torch.dtype = torch.float32) -> Engine:
     return Engine(tensors, views)
 
 
-def logits(model: Any) -> torch.Tensor:
+def logits(model: Any, device: torch.device = CPU) -> torch.Tensor:
     with torch.no_grad():
-        seen: torch.Tensor = model(input_ids=torch.arange(2, 34)[None]).logits
+        seen: torch.Tensor = model(input_ids=torch.arange(2, 34, device=device)[None]).logits
     return seen
 
 

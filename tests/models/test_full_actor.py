@@ -81,7 +81,7 @@ def gradients(actor: Actor, data: Experience, part: int) -> Tensors:
     actor.learner.clear()
     together(actor.learner, accumulate(actor.learner, actor.lesson(share, ALGO, share.parts, {}), share.parts[part], lambda: False))
     actor.learner.sum_gradients()
-    return {name: gradient.clone() for name, gradient in actor.learner.whole_gradients().items()}
+    return {name: gradient.clone().cpu() for name, gradient in actor.learner.whole_gradients().items()}
 
 
 # ---------------------------------------------------------------- one rank
@@ -201,7 +201,7 @@ def learn(model: Path, data: Experience, options: dict[str, str], folder: Path) 
     actor = make(model, Ranks.of_world(role="actor"), **options)
     before = [gradients(actor, data, part) for part in range(3)]
     update = actor.update(shares(data, ALGO, 2)[actor.ranks.rank], ALGO, 1e-3)
-    weights, state, well = {n: t.clone() for n, t in actor.weights().items()}, actor.trainer_state(), actor.is_finite()
+    weights, state, well = {n: t.clone().cpu() for n, t in actor.weights().items()}, actor.trainer_state(), actor.is_finite()
     actor.save(folder)
     if actor.ranks.rank == 1:
         actor.weights()["model.norm.weight"][0] = torch.inf
