@@ -14,7 +14,7 @@ from tests.rollout.families import CHANGES, greedy, loaded, made, moved
 from tests.rollout.ranks import Ranks, say
 from workbench.errors import ConfigError, EngineError
 from workbench.rollout import inner_cpu
-from workbench.rollout.config import VLLM, check_mode
+from workbench.rollout.config import VLLM
 from workbench.rollout.engine import Engine, EnginePlan, Request
 from workbench.rollout.tensors import Laid, Part, check_laid
 
@@ -198,11 +198,6 @@ def test_packing_is_undone_after_a_start() -> None:
     assert layer.weight.shape == (32, 32)
     assert torch.equal(layer.cpu_linear(torch.eye(32), layer.weight, None), layer.weight.T)
     assert utils.dispatch_cpu_unquantized_gemm is packing
-
-
-def test_a_mode_that_is_none_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"mode: merge.*\n.*adapter, zero_copy, merged, full"):
-        check_mode(VLLM(), "merge")
 
 
 def test_packed_weights_are_not_handed_out(worker: Any) -> None:

@@ -137,6 +137,13 @@ def known_arguments() -> set[str]:
     return {f.name for f in fields(EngineArgs)}
 
 
+def known_quantizations() -> set[str]:
+    """Every method of quantization of the installed version."""
+    from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS
+
+    return set(QUANTIZATION_METHODS)
+
+
 def slot_rank(rank: int) -> int:
     """The smallest slot of vLLM's that holds an adapter of ``rank``."""
     return next((r for r in RANKS if r >= rank), RANKS[-1])

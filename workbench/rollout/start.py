@@ -10,7 +10,7 @@ import torch
 
 from workbench.errors import ConfigError, EngineError
 from workbench.rollout import inner, inner_cpu
-from workbench.rollout.config import TAKES_ADAPTER, VLLM, check_mode
+from workbench.rollout.config import TAKES_ADAPTER, VLLM, check_device, check_mode
 from workbench.rollout.world import EngineRanks
 
 GIB = 2**30
@@ -33,6 +33,7 @@ class EnginePlan:
 
     def __post_init__(self) -> None:
         check_mode(self.config, self.mode)
+        check_device(self.config, self.device)
 
     @property
     def takes_adapter(self) -> bool:
@@ -64,6 +65,7 @@ def _prepare(plan: EnginePlan, ranks: EngineRanks) -> None:
     if ranks.world > 1:
         inner.as_launched(ranks.rank)
     plan.config.check_extra(inner.known_arguments())
+    plan.config.check_quantization(inner.known_quantizations())
 
 
 def _build(plan: EnginePlan, ranks: EngineRanks, arguments: dict[str, Any]) -> Any:
@@ -84,23 +86,55 @@ def _build(plan: EnginePlan, ranks: EngineRanks, arguments: dict[str, Any]) -> A
 def _arguments(plan: EnginePlan, ranks: EngineRanks) -> dict[str, Any]:
     """What depends on the plan, the device and the ranks."""
     config, cpu = plan.config, plan.device == "cpu"
-    kv_gib = config.kv_cache_gib or (CPU_KV_CACHE_GIB if cpu else None)
     window = _window(plan)
     return {
         "max_model_len": window,
         "max_num_seqs": config.max_sequences,
         "max_num_batched_tokens": max(8192, window),
         "enable_prefix_caching": config.prefix_caching,
-        "enforce_eager": cpu or not config.cuda_graphs,
-        "gpu_memory_utilization": config.memory_share,
-        **({"kv_cache_memory_bytes": int(kv_gib * GIB)} if kv_gib else {}),
-        **({"block_size": config.block_size} if config.block_size else {}),
+        **_memory(config, plan.device),
+        **({"quantization": config.quantization} if config.quantization else {}),
         # A seeded prompt that is split in two crashes on CPUs, whose generators have no offset.
         **({"enable_chunked_prefill": False} if cpu else {"async_scheduling": True}),
         **(_among_ranks(plan.tp) if ranks.world > 1 else {}),
         **({"enable_lora": True, "max_loras": 1, "max_lora_rank": inner.slot_rank(plan.rank)} if plan.takes_adapter else {}),
         **config.extra,
+        **_graphs(config, plan.device),
     }
+
+
+def _memory(config: VLLM, device: str) -> dict[str, Any]:
+    """What the engine may take, and how the KV cache lies in it."""
+    kv_gib = config.kv_cache_gib or (CPU_KV_CACHE_GIB if device == "cpu" else None)
+    return {
+        "gpu_memory_utilization": _share(config),
+        **({"kv_cache_memory_bytes": int(kv_gib * GIB)} if kv_gib else {}),
+        **({"kv_cache_dtype": config.kv_dtype} if config.kv_dtype else {}),
+        **({"kv_offloading_size": config.kv_offload_gib} if config.kv_offload_gib else {}),
+        **({"block_size": config.block_size} if config.block_size else {}),
+    }
+
+
+def _share(config: VLLM) -> float:
+    """Of this process's GPU: what is written as a share or in GiB."""
+    if config.memory_gib is None:
+        return config.memory_share
+    total = torch.cuda.get_device_properties(0).total_memory / GIB
+    if config.memory_gib >= total:
+        raise ConfigError(f"VLLM(memory_gib={config.memory_gib})", f"the GPU has {total:.1f} GiB", "write less, or memory_share=0.4")
+    return config.memory_gib / total
+
+
+def _graphs(config: VLLM, device: str) -> dict[str, Any]:
+    """Few CUDA graphs, of which none is made twice for batches without an adapter; a user's own compilation settings go before them."""
+    sizes = config.graph_sizes()
+    if device == "cpu" or not sizes:
+        return {"enforce_eager": True}
+    asked = config.extra.get("compilation_config", {})
+    if not isinstance(asked, dict):  # a level, or vLLM's own object: nothing to mix it with
+        return {"enforce_eager": False}
+    few = {"cudagraph_capture_sizes": list(sizes), "cudagraph_specialize_lora": False}
+    return {"enforce_eager": False, "compilation_config": few | asked}
 
 
 def _among_ranks(tp: int) -> dict[str, Any]:
