@@ -223,7 +223,7 @@ class Opening:
             return self.crew.team.routes
         machine = machine_of(self.plan.devices, self.plan.machine)
         inline = choose(self.plan.runtime, self.plan.devices, machine) == "inline"
-        return routes(split(self.plan.devices, machine), inline=inline)
+        return routes(split(self.plan.devices, machine), inline=inline, mode=self.plan.mode)
 
     # ------------------------------------------------------------ inside
 

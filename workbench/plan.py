@@ -16,7 +16,7 @@ from workbench.models.optimizer import Optimizer
 from workbench.models.resolve import check_model
 from workbench.rewards import Reward, Service, reward_name
 from workbench.roles import Role
-from workbench.rollout.config import VLLM, Sampling
+from workbench.rollout.config import VLLM, Sampling, check_mode
 from workbench.runtime.assemble import check_runtime, choose, is_here
 from workbench.runtime.plans import WorkerPlan
 from workbench.runtime.pools import in_driver, machine_of
@@ -54,6 +54,7 @@ class RunPlan:
     runtime: str | Ray = "auto"
     overlap: int = 0  # steps that are sampled ahead of the one that is learnt from
     restart: bool = False  # make dead workers anew, from the last checkpoint
+    full: bool = False  # train all of the actor's weights, and no adapter
     critic: Critic = field(default_factory=Critic)  # how it learns, where the algorithm has one
 
     def __post_init__(self) -> None:
@@ -86,6 +87,12 @@ class RunPlan:
         return Settings(self.algo, self.sampling, self.optimizer)
 
     @property
+    def mode(self) -> str:
+        """How the engine gets the weights: as the map says; else all of them where all are trained, and the adapter where one is."""
+        asked = self.devices.places[Role.ROLLOUT].mode
+        return asked if asked != "auto" else "full" if self.full else "adapter"
+
+    @property
     def critic_shares(self) -> bool:
         """Whether the critic is an adapter on the actor's base."""
         return Role.CRITIC in self.devices.places and bool(self.devices.places[Role.CRITIC].share)
@@ -94,7 +101,7 @@ class RunPlan:
         """What the workers are built from. ``device``: "cpu" or "cuda". ``critic_model``: of a critic with a base of its own."""
         return WorkerPlan(
             model=model,
-            lora=self.lora,
+            lora=None if self.full else self.lora,
             optimizer=self.optimizer,
             engine=self.engine,
             device=device,
@@ -102,6 +109,7 @@ class RunPlan:
             seed=self.seed,
             reward=self.reward if self._reward_in_workers else None,
             critic=self._critic_plan(critic_model) if self.algo.needs_critic else None,
+            mode=self.mode,
             kept=2 * self.overlap,
         )
 
@@ -115,7 +123,13 @@ class RunPlan:
 
     def shown(self) -> dict[str, Any]:
         """The plan as plain values, for the first event."""
-        plain = {"task": self.task.name, "reward": reward_name(self.reward), "held_out": self.held_out}
+        plain: dict[str, Any] = {
+            "full": self.full,
+            "mode": self.mode,
+            "task": self.task.name,
+            "reward": reward_name(self.reward),
+            "held_out": self.held_out,
+        }
         plain |= {"critic": asdict(self.critic)} if self.algo.needs_critic else {}
         return plain | {name: asdict(getattr(self, name)) for name in PARTS}
 
@@ -124,6 +138,7 @@ class RunPlan:
         origin = self.task.origin
         return {
             **{name: getattr(self, name) for name in PLAIN},
+            "full": self.full,
             "devices": self.devices.to_dict(),
             "task": {
                 "name": self.task.name,
@@ -208,7 +223,8 @@ def _check_place(plan: RunPlan) -> None:
         found = f"{plan.machine.name} is a description of GPUs, and a run works on what is there"
         raise ConfigError(f"Run(topology={plan.machine.name!r})", found, "leave it out, or rehearse on wb.Topology.cpu(slots=4)")
     machine = machine_of(plan.devices, plan.machine)
-    plan.devices.check_runnable(machine)
+    plan.devices.check_runnable(machine, lora=not plan.full)
+    check_mode(plan.engine, plan.mode)
     here = is_here(choose(plan.runtime, plan.devices, machine))
     if here and machine is None:
         plan.devices.check_present()

@@ -75,11 +75,13 @@ class Sync(Record):
 
     step: int
     version: int  # of the adapter, counts up from 1
-    mode: str  # "adapter"
-    bytes: int
+    mode: str  # "adapter", "zero_copy", "merged" or "full"
+    bytes: int  # of the adapter; of whole weights, what moved between devices
     seconds: float  # the push itself
     proof_seconds: float
     checksum: str
+    written: int = 0  # bytes of each engine's own weights that were rewritten
+    rounding: float | None = None  # of merged weights: what rounding to their precision loses, in norms of what the adapter adds
 
 
 @dataclass(frozen=True, repr=False)

@@ -49,7 +49,8 @@ class Run(Life):
     prompts, never trained on, are scored before and after. ``topology``: ``Topology.cpu(slots=4)`` rehearses a map of GPUs on CPU slots.
     ``runtime``: "inline" (all roles in this process), "ray" (a process per device) or ``wb.Ray(...)``; "auto": inline on one CPU, else
     Ray. ``overlap=1`` samples the next step while this one is learnt from, where actor and rollout have devices of their own.
-    ``restart``: when a worker dies, go on from the last checkpoint with new ones.
+    ``restart``: when a worker dies, go on from the last checkpoint with new ones. ``full``: train all of the actor's weights
+    instead of an adapter; the reference is then a model beside it.
 
     Nothing is loaded before the first ``train``, ``start`` or ``generate``. Raises ConfigError on values that can't work and StateError
     on calls that the run's state doesn't allow. A run of the same name that is still open in this process is closed first, so that
@@ -78,6 +79,7 @@ class Run(Life):
         runtime: str | Ray = "auto",
         overlap: int = 0,
         restart: bool = False,
+        full: bool = False,
         name: str = "run",
         seed: int = 0,
         folder: str | Path = "runs",
@@ -85,6 +87,8 @@ class Run(Life):
         check_kind("task", task, Task, "wb.tasks.sorting(), reasoning_gym(...) or from_list(...)")
         places, algo = DeviceMap.load(devices), check_algorithm(GRPO() if algo is None else algo)
         check_critic_wanted(critic, algo)
+        if full and lora is not None:
+            raise ConfigError("Run(full=True, lora=...)", "where all weights are trained there is no adapter", "leave one of them out")
         plan = RunPlan(
             devices=places,
             task=task,
@@ -108,6 +112,7 @@ class Run(Life):
             runtime=check_runtime(runtime),
             overlap=overlap,
             restart=restart,
+            full=full,
         )
         self._begin(plan, None)
 
@@ -203,8 +208,10 @@ class Run(Life):
         with self._models("generate"):
             self._training.open()
             asked = self._training.asked(prompt, longest)
-            trained, base = (self._training.talk(asked, temperature, longest, adapter) for adapter in (True, False))
-        return views.comparison(asked.question, trained.text, base.text)
+            trained = self._training.talk(asked, temperature, longest, adapter=True).text
+            # where all weights are trained no base is left
+            base = None if self.plan.full else self._training.talk(asked, temperature, longest, adapter=False).text
+        return views.comparison(asked.question, trained, base)
 
     @property
     def routes(self) -> Routes:

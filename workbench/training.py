@@ -204,11 +204,11 @@ class Training(Opening):
             return
         if self.crew is not None and self.done and not self.crew.team.is_broken:
             if self.crew.team.is_finite:
-                self.folder.write("adapter", self.crew.team.save_adapter)
+                self.folder.write("model" if self.plan.full else "adapter", self.crew.team.save_actor)
                 if self.crew.team.has_critic:
                     self.folder.write("critic", self.crew.team.save_critic)
             else:
-                self.log.emit(Notice("the adapter has weights that are not finite: it is not saved, the one saved before stays"))
+                self.log.emit(Notice("the actor has weights that are not finite: it is not saved, the one saved before stays"))
             self.checkpoint()
         self.folder.write_json("metrics.json", asdict(metrics(self.log.events)))
 

@@ -26,7 +26,7 @@ def fresh(team: Team) -> Iterator[Team]:
     with torch.no_grad():
         for name, tensor in adapter.items():
             tensor.copy_(kept[name])
-    worker_of(team)._checksum = ""
+    worker_of(team).delivery.forget()
     team.sync(0)
 
 
@@ -51,9 +51,9 @@ def sample(team: Team, key: int = 0, prompt: str = "sort 4213=", sampling: Sampl
     return Batch(prompts, tuple(completions), rewards, tuple(advantages))
 
 
-def learn(team: Team, batch: Batch, sampling: Sampling = SAMPLING, version: int | None = None) -> None:
+def learn(team: Team, batch: Batch, sampling: Sampling = SAMPLING, version: int | None = None, rate: float = 0.02) -> None:
     """One update, without a sync. ``version``: of the adapter that sampled, where that is not the newest."""
-    team.update(batch, signal(batch, version), GRPO(group_size=4), 0.02, sampling, never)
+    team.update(batch, signal(batch, version), GRPO(group_size=4), rate, sampling, never)
 
 
 def signal(batch: Batch, version: int | None = None) -> Signal:

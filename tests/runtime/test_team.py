@@ -185,8 +185,8 @@ def test_the_critics_state_lies_beside_the_actors() -> None:
 
 
 def test_the_adapters_files_are_the_first_ranks(tmp_path: Path) -> None:
-    team, _ = team_of(APART, adapter_files=lambda call: {"adapter_config.json": b"{}"} if call.rank == 0 else {})
-    team.save_adapter(tmp_path / "adapter")
+    team, _ = team_of(APART, actor_files=lambda call: {"adapter_config.json": b"{}"} if call.rank == 0 else {})
+    team.save_actor(tmp_path / "adapter")
     assert [(file.name, file.read_bytes()) for file in (tmp_path / "adapter").iterdir()] == [("adapter_config.json", b"{}")]
 
 

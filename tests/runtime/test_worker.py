@@ -149,7 +149,7 @@ def test_the_saved_adapter_is_read_by_vllm(fresh: Team, tmp_path: Any) -> None:
     learn(fresh, sample(fresh))
     fresh.sync(1)
     pushed = {name: (a.clone(), b.clone()) for name, (a, b) in worker_of(fresh).engine.resident().items()}
-    fresh.save_adapter(tmp_path / "adapter")
+    fresh.save_actor(tmp_path / "adapter")
     llm = worker_of(fresh).engine._llm.llm_engine
     llm.remove_lora(inner.ADAPTER_ID)
     assert llm.add_lora(LoRARequest("from-disk", inner.ADAPTER_ID, str(tmp_path / "adapter")))
@@ -158,15 +158,15 @@ def test_the_saved_adapter_is_read_by_vllm(fresh: Team, tmp_path: Any) -> None:
     assert all(torch.equal(x, y) for name in pushed for x, y in zip(pushed[name], read[name], strict=True))
 
 
-def goes_back(team: Team) -> None:
+def goes_back(team: Team, rate: float = 0.02) -> None:
     """What a checkpoint holds takes trainer and engine back to where they were."""
     for key in range(2):
-        learn(team, sample(team, key))
+        learn(team, sample(team, key), rate=rate)
         team.sync(key)
-    state, updates, version, checksum = team.state(), team.updates, team.version, worker_of(team)._checksum
-    learn(team, sample(team, 2))
-    team.sync(2)
-    assert worker_of(team)._checksum != checksum
+    checksum = team.sync(2).checksum
+    state, updates, version = team.state(), team.updates, team.version
+    learn(team, sample(team, 2), rate=rate)
+    assert team.sync(2).checksum != checksum
     team.load_state(state, updates, version)
     assert not team.in_sync
     assert team.sync(1).checksum == checksum  # what the engine holds, to the bit

@@ -191,9 +191,9 @@ class DeviceMap(BaseModel):
         """Raise ConfigError where the map wants GPUs of this machine and torch sees none."""
         check_present(self)
 
-    def check_runnable(self, machine: Topology | None = None) -> None:
+    def check_runnable(self, machine: Topology | None = None, *, lora: bool = True) -> None:
         """Raise ConfigError where the map contradicts itself, or this version can't obey it. ``machine``: CPU slots, if any."""
-        check_runnable(self, machine)
+        check_runnable(self, machine, lora=lora)
 
     def _where(self, role: Role) -> str:
         place = self.places[role]

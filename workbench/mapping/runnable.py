@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
+from workbench.mapping.resolve import same_devices
 from workbench.roles import Role
 from workbench.topology import Topology
 
@@ -20,23 +21,30 @@ def check_present(devices: "DeviceMap") -> None:
         raise ConfigError(f"actor: {str(devices.actor)!r}", found, fix)
 
 
-def limit(devices: "DeviceMap") -> str:
+def limit(devices: "DeviceMap", *, lora: bool = True) -> str:
     """Why this version can't run a map that is sound; "" where it can."""
     try:
-        check_runnable(devices)
+        check_runnable(devices, lora=lora)
     except ConfigError as error:
         return error.found
     return ""
 
 
-def check_runnable(devices: "DeviceMap", machine: Topology | None = None) -> None:
+def check_runnable(devices: "DeviceMap", machine: Topology | None = None, *, lora: bool = True) -> None:
     """Raise ConfigError where the map contradicts itself, and where this version can't obey it. ``machine``: CPU slots, if any."""
-    errors = [finding for finding in devices.check(machine) if finding.severity == "error"]
+    errors = [finding for finding in devices.check(machine, lora=lora) if finding.severity == "error"]
     if errors:
         first = errors[0]
         more = f" ({len(errors) - 1} more: devices.check())" if len(errors) > 1 else ""
         raise ConfigError(f"{first.asked} ({first.code})", first.found + more, first.fix.text)
-    places = devices.places  # an actor and a rollout with devices are there: the checks tell else
-    if places[Role.ROLLOUT].mode not in ("auto", "adapter"):
-        fix = "write mode: adapter, or leave it out"
-        raise ConfigError(f"rollout: mode {places[Role.ROLLOUT].mode!r}", "this version's engine gets the adapter", fix)
+    rollout, actor = devices.places[Role.ROLLOUT], devices.places[Role.ACTOR]  # they have devices: the checks tell else
+    mode = rollout.mode if lora or rollout.mode != "auto" else "full"
+    if mode in ("merged", "full") and actor.tp > 1:
+        found = "slices of a tensor-parallel trainer are not planned for the engine yet"
+        raise ConfigError(f"actor: {str(actor)!r}, rollout: mode {mode}", found, "write mode: adapter, or the actor's layout: fsdp")
+    if mode == "full" and not same_devices(devices, Role.ACTOR, Role.ROLLOUT, machine):
+        found = "whole weights reach engines in the trainer's own processes, and this engine has devices of its own"
+        raise ConfigError(f"rollout: {str(rollout)!r}, mode full", found, "give actor and rollout the same devices, or train an adapter")
+    if mode == "full" and lora:
+        found = "every weight would move each step, and only the adapter changes"
+        raise ConfigError("rollout: mode 'full'", found, "write mode: merged or adapter, or train all weights: Run(full=True)")

@@ -30,7 +30,7 @@ class WorkerPlan:
     """Everything that the workers of a run are built from, whatever their roles."""
 
     model: Path
-    lora: LoRA
+    lora: LoRA | None  # None: all of the actor's weights are trained
     optimizer: Optimizer
     engine: VLLM
     device: str  # "cpu" or "cuda"
@@ -39,6 +39,7 @@ class WorkerPlan:
     reward: Callable[..., Any] | None = None  # for workers of the reward role
     compression: str | None = None  # of gradients
     critic: CriticPlan | None = None
+    mode: str = "adapter"  # how the engine gets the weights: "adapter", "zero_copy", "merged" or "full"
     kept: int = 0  # versions of the adapter that the trainer keeps, for batches that are not of the newest
 
     def on(self, pool: Pool) -> "WorkerPlan":
@@ -94,12 +95,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Arrival:
-    """An adapter is in an engine, proved."""
+    """The actor's weights are in an engine, proved."""
 
-    bytes: int
+    bytes: int  # an adapter's; of whole weights those that came from other ranks
     seconds: float  # the push itself
     proof_seconds: float
     checksum: str
+    written: int = 0  # bytes of the engine's own tensors that were written
+    rounding: float | None = None  # of merged weights: the norm of what rounding to their precision loses, in norms of what was added
 
 
 class CanaryDied(Exception):  # noqa: N818 - a signal between worker and team, which tells the user with its cause

@@ -15,14 +15,15 @@ class Route:
     """One kind of data on its way. ``bytes``: moved between processes in the last step; None before the first.
 
     ``how``: "stay" (source and target are one process), "scatter" (each copy of the target gets a slice, its ranks the same one),
-    "broadcast" (every rank gets all), "gather" (each copy's first rank gives its slice), "ask" (over HTTP; not counted).
+    "broadcast" (every rank gets all), "gather" (each copy's first rank gives its slice), "reshard" (each rank of the target gets what it
+    lacks from those that have it), "ask" (over HTTP; not counted).
     """
 
     phase: str
     source: str  # a role, or "driver"
     target: str
     what: str
-    how: Literal["stay", "scatter", "broadcast", "gather", "ask"]
+    how: Literal["stay", "scatter", "broadcast", "gather", "reshard", "ask"]
     fan: Fan
     bytes: int | None = None
 
@@ -55,9 +56,12 @@ def _side(route: Route) -> str:
     return "there" if route.source == DRIVER else "back" if route.target == DRIVER else "sync"
 
 
-def routes(pools: Sequence[Pool], *, inline: bool) -> Routes:
-    """The routes between the roles of ``pools`` and the driver, in the order of a step. ``inline``: all of them are one process."""
-    return Routes(_with(pools, inline))
+def routes(pools: Sequence[Pool], *, inline: bool, mode: str = "adapter") -> Routes:
+    """The routes between the roles of ``pools`` and the driver, in the order of a step.
+
+    ``inline``: all of them are one process. ``mode``: how the engine gets the weights.
+    """
+    return Routes((*_with(pools, inline), *_sync(pools, mode)))
 
 
 def _with(pools: Sequence[Pool], inline: bool) -> Iterator[Route]:
@@ -75,6 +79,20 @@ def _with(pools: Sequence[Pool], inline: bool) -> Iterator[Route]:
         fan = home[role].fan(role)
         yield Route(phase, DRIVER, role, there, "stay" if inline else "scatter", fan)
         yield Route(phase, role, DRIVER, back, "stay" if inline else "gather", fan)
-    if Role.ACTOR in home and Role.ROLLOUT in home:
-        apart = home[Role.ACTOR] is not home[Role.ROLLOUT]
-        yield Route("sync", Role.ACTOR, Role.ROLLOUT, "adapter", "broadcast" if apart else "stay", home[Role.ROLLOUT].fan(Role.ROLLOUT))
+
+
+def _sync(pools: Sequence[Pool], mode: str) -> Iterator[Route]:
+    home = {role: pool for pool in pools for role in pool.roles}
+    if Role.ACTOR not in home or Role.ROLLOUT not in home:
+        return
+    trained, engine = home[Role.ACTOR], home[Role.ROLLOUT]
+    what = {"merged": "base with the adapter", "full": "weights"}.get(mode, "adapter")
+    moves = mode in ("merged", "full") and trained.layout != "ddp" and trained.size > 1
+    yield Route(
+        "sync",
+        Role.ACTOR,
+        Role.ROLLOUT,
+        what,
+        "reshard" if moves else "stay" if trained is engine else "broadcast",
+        engine.fan(Role.ROLLOUT),
+    )

@@ -24,7 +24,7 @@ from workbench.reshard.canary import Canary
 from workbench.roles import Role
 from workbench.rollout.config import Sampling
 from workbench.runtime.calls import Answer, Call, Held, Runtime
-from workbench.runtime.plans import CanaryDied, Draw, Estimate, Opened, Report, Signal, Stop, Told, WorkerPlan, never
+from workbench.runtime.plans import Arrival, CanaryDied, Draw, Estimate, Opened, Report, Signal, Stop, Told, WorkerPlan, never
 from workbench.runtime.pools import Fan, Pool
 from workbench.runtime.routes import Routes, routes
 from workbench.runtime.seat import Seat
@@ -90,7 +90,7 @@ class Team:
     @property
     def routes(self) -> Routes:
         """What goes from whom to whom, with the bytes of the last step."""
-        return routes(self.pools, inline=self.runtime.inline).with_bytes(self._moved)
+        return routes(self.pools, inline=self.runtime.inline, mode=self.plan.mode).with_bytes(self._moved)
 
     # ------------------------------------------------------------ phases
 
@@ -148,7 +148,7 @@ class Team:
         return update
 
     def sync(self, step: int, stop: Stop = never) -> Sync:
-        """The adapter from the trainer's memory into every engine's, and the exact proof that it arrived."""
+        """The actor's weights from the trainer's memory into every engine's, and the exact proof that they arrived."""
         updates, version = self.updates, self.version + 1
         if self.home[Role.ACTOR] is self.home[Role.ROLLOUT]:
             answers = self._ask(Role.ACTOR, "sync", version, stop=stop)
@@ -156,14 +156,15 @@ class Team:
             sent = self._ask(Role.ACTOR, "export", version, stop=stop, hold=True)[0]
             answers = self._ask(Role.ROLLOUT, "receive", version, stop=stop, carry=sent.value)
         self._moving["sync", "sync"] += sum(answer.bytes_there for answer in answers)
-        arrivals = [answer.value for answer in answers]
+        arrivals: list[Arrival] = [answer.value for answer in answers]
+        if self.plan.mode in ("merged", "full"):
+            self._moving["sync", "sync"] += sum(arrival.bytes for arrival in arrivals)
         sums = {arrival.checksum for arrival in arrivals}
         if len(sums) > 1:
             found = f"the engines hold {len(sums)} different ones: {', '.join(sorted(sums))}"
             raise SyncError(f"sync of adapter version {version}", found, "the trainer's ranks differ: was a gradient not reduced?")
         self.version, self._synced = version, updates
-        seconds, proof = max(a.seconds for a in arrivals), max(a.proof_seconds for a in arrivals)
-        return Sync(step, version, "adapter", arrivals[0].bytes, seconds, proof, arrivals[0].checksum)
+        return _sync(step, version, self.plan.mode, arrivals)
 
     # ------------------------------------------------------------ state
 
@@ -210,9 +211,9 @@ class Team:
         answers = self._ask(Role.ACTOR, "is_finite") + (self._ask(Role.CRITIC, "critic_is_finite") if self.has_critic else [])
         return all(answer.value for answer in answers)
 
-    def save_adapter(self, path: Path) -> None:
-        """Write the actor's adapter in peft's format. Raises OSError, also on a full disk."""
-        _write(path, self._ask(Role.ACTOR, "adapter_files")[0].value)
+    def save_actor(self, path: Path) -> None:
+        """Write the actor: its adapter in peft's format, or where all is trained its model. Raises OSError, also on a full disk."""
+        _write(path, self._ask(Role.ACTOR, "actor_files")[0].value)
 
     def save_critic(self, path: Path) -> None:
         """Write the critic: its adapter in peft's format, or its model, and its head. Raises OSError."""
@@ -280,6 +281,23 @@ class Team:
             raise StateError(f"ask the {role} for {method}", "no worker has that role", "see the map: run.routes")
         pool = self.home[role]
         return self.runtime.run([Call(pool, rank, method, args, carry, hold) for rank in range(pool.size)], stop)
+
+
+def _sync(step: int, version: int, mode: str, arrivals: Sequence[Arrival]) -> Sync:
+    """One record of what came to all ranks."""
+    first, whole = arrivals[0], mode in ("merged", "full")
+    lost = [arrival.rounding for arrival in arrivals if arrival.rounding is not None]
+    return Sync(
+        step=step,
+        version=version,
+        mode=mode,
+        bytes=sum(arrival.bytes for arrival in arrivals) if whole else first.bytes,
+        seconds=max(arrival.seconds for arrival in arrivals),
+        proof_seconds=max(arrival.proof_seconds for arrival in arrivals),
+        checksum=first.checksum,
+        written=first.written,
+        rounding=max(lost, default=None),
+    )
 
 
 def _write(path: Path, files: dict[str, bytes]) -> None:

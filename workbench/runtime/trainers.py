@@ -1,6 +1,6 @@
 """The models of one process that learn, or score with a base: what they are loaded from, and what a checkpoint keeps of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +12,7 @@ from workbench.models.actor import Actor, ActorPlan
 from workbench.models.base import Base, BasePlan
 from workbench.models.critic import ADAPTER, ValueModel
 from workbench.models.ranks import Ranks
+from workbench.models.tokenizer import Tokenizer
 from workbench.roles import Role
 from workbench.runtime.plans import Post, WorkerPlan
 
@@ -26,15 +27,15 @@ class Trainers:
         self.ranks = Ranks.alone()
         self.actor: Actor | None = None
         self.critic: ValueModel | None = None
-        self.base: Base | None = None  # of a reference that has no actor beside it
+        self.base: Base | None = None  # of a reference without an actor beside it, or beside one whose weights are all trained
 
     @property
     def has_models(self) -> bool:
         """Whether there is anything to load."""
         return self._first is not None
 
-    def load(self) -> None:
-        """Join the pool's world, and load the models."""
+    def load(self, storage: Mapping[str, torch.Tensor] | None = None) -> None:
+        """Join the pool's world, and load the models. ``storage``: weights that the actor uses where they lie, by transformers' names."""
         plan, pool = self.plan, self.post.pool
         if pool.size > 1 and self._first is not None:
             self.ranks = Ranks.of_world(role=self._first, tp=pool.fan(self._first).width, timeouts=plan.timeouts)
@@ -42,8 +43,8 @@ class Trainers:
         if Role.ACTOR in pool.roles:
             actor = ActorPlan(plan.model, plan.lora, plan.optimizer, plan.device, plan.dtype, plan.seed, pool.layout, pool.sharding)
             beside = {ADAPTER: (plan.critic.lora, plan.critic.seed)} if plan.critic and plan.critic.lora and not plan.critic.model else {}
-            self.actor = Actor(replace(actor, compression=plan.compression), self.ranks, beside)
-        elif Role.REFERENCE in pool.roles:
+            self.actor = Actor(replace(actor, compression=plan.compression), self.ranks, beside, storage)
+        if Role.REFERENCE in pool.roles and (self.actor is None or plan.lora is None):
             self.base = Base(base, self.ranks)
         if Role.CRITIC in pool.roles and plan.critic is not None:
             own = plan.critic.model
@@ -69,13 +70,11 @@ class Trainers:
 
     def state(self) -> dict[str, torch.Tensor]:
         """What ``load_state`` goes on from: copies on the CPU, from rank 0."""
-        state = self._actor.trainer_state()
-        return {} if self.post.rank else state
+        return self._actor.trainer_state(keep=not self.post.rank)
 
     def critic_state(self) -> dict[str, torch.Tensor]:
         """What ``load_critic_state`` goes on from: copies on the CPU, from rank 0."""
-        state = there(self.critic).state()
-        return {} if self.post.rank else state
+        return there(self.critic).state(keep=not self.post.rank)
 
     def updates(self) -> int:
         """Optimizer steps that the actor made so far."""
@@ -93,9 +92,18 @@ class Trainers:
         """The same of the critic."""
         return there(self.critic).is_finite()
 
-    def adapter_files(self) -> dict[str, bytes]:
-        """The actor's adapter in peft's format, file by file, from rank 0: the run's folder is the driver's, maybe on another machine."""
-        return self._files(self._actor.save)
+    def actor_files(self) -> dict[str, bytes]:
+        """The actor's adapter in peft's format, or its model where all of it is trained, file by file, from rank 0.
+
+        The run's folder is the driver's, maybe on another machine.
+        """
+
+        def save(folder: Path) -> None:
+            self._actor.save(folder)
+            if self.plan.lora is None:
+                Tokenizer(self.plan.model).raw.save_pretrained(folder)
+
+        return self._files(save)
 
     def critic_files(self) -> dict[str, bytes]:
         """The critic's weights and its head, in the same way."""

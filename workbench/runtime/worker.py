@@ -9,6 +9,7 @@ import math
 import resource
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
@@ -21,21 +22,24 @@ from workbench.errors import DivergedError, MemoryShortError
 from workbench.models.actor import Update
 from workbench.models.critic import ValueUpdate
 from workbench.models.experience import Share, WorthShare
+from workbench.models.lora import LoRA
 from workbench.models.packing import Row
 from workbench.models.tokenizer import Tokenizer
 from workbench.ragged import Ragged
 from workbench.records import EngineReady
 from workbench.reshard.canary import Canary
 from workbench.reshard.parcel import Parcel
-from workbench.reshard.proof import check_arrived, checksum, expected, prove
+from workbench.reshard.proof import checksum, expected
 from workbench.rewards import Scorer
 from workbench.roles import Role
 from workbench.rollout.engine import Engine, EnginePlan, Request
+from workbench.runtime.delivery import ByAdapter, Delivery
 from workbench.runtime.kept import Kept
 from workbench.runtime.plans import Arrival, CanaryDied, Draw, Opened, Post, Report, Stop, Told, WorkerPlan
 from workbench.runtime.seat import seats, uuid_here
 from workbench.runtime.shortage import is_shortage, shortage
 from workbench.runtime.trainers import Trainers, there
+from workbench.runtime.weights import ByWeights, borrowed
 
 DATED = 16  # rows of a rank that the canary looks at where the policy that sampled them is not the one in training
 
@@ -50,24 +54,42 @@ class Worker(Trainers):
         self.canary = Canary.for_dtype(plan.dtype)
         self.engine: Engine | None = None
         self.scorer: Scorer | None = None
-        self._checksum = ""  # of the adapter that was proved last
+        self.delivery: Delivery | None = None
         self._kept = Kept(plan.kept)
 
     def open(self, report: Report) -> Opened:
         """Load the base and start the engine. ``sync`` and ``warm_up`` come next."""
-        roles, ready = self.post.pool.roles, None
-        if self.has_models:
-            report("model", 0, 1, f"loading {self.plan.model.name}")
-            self.load()
-            report("model", 1, 1, "")
-        if Role.ROLLOUT in roles:
-            report("engine", 0, 1, "starting vLLM")
-            ready = self._start_engine()
-            report("engine", 1, 1, "")
+        roles = self.post.pool.roles
+        lends = self.plan.mode == "zero_copy" and Role.ACTOR in roles  # the engine's storage is the trainer's too
+        ready = self._open_engine(report) if lends else None
+        self._open_models(report, lends)
+        ready = ready or self._open_engine(report)
+        if self.engine is not None:
+            self.delivery = self._way(self.engine)
         if Role.REWARD in roles and self.plan.reward is not None:
             self.scorer = Scorer(self.plan.reward, device=self.plan.device)
             self.scorer.prepare()
         return Opened(seats(self.post.pool, self.post.rank, self.plan.device), ready)
+
+    def _open_models(self, report: Report, lends: bool) -> None:
+        if self.has_models:
+            report("model", 0, 1, f"loading {self.plan.model.name}")
+            self.load(borrowed(self._engine.laid(), self._engine.tensors()) if lends else None)
+            report("model", 1, 1, "")
+
+    def _open_engine(self, report: Report) -> EngineReady | None:
+        if Role.ROLLOUT not in self.post.pool.roles:
+            return None
+        report("engine", 0, 1, "starting vLLM")
+        ready = self._start_engine()
+        report("engine", 1, 1, "")
+        return ready
+
+    def _way(self, engine: Engine) -> Delivery:
+        """How this engine gets its weights."""
+        if self.plan.mode in ("merged", "full"):
+            return ByWeights(engine, self._actor)
+        return ByAdapter(engine, self._lora.scaling)
 
     def attend(self, method: str, args: Sequence[Any]) -> Any:
         """``method(*args)``. Raises MemoryShortError where memory does not suffice, saying whose, and what would help."""
@@ -84,7 +106,7 @@ class Worker(Trainers):
 
     def close(self) -> None:
         """End the engine, drop the model."""
-        engine, self.engine = self.engine, None
+        engine, self.engine, self.delivery = self.engine, None, None
         self.drop()
         if self.scorer is not None:
             self.scorer.close()
@@ -100,14 +122,15 @@ class Worker(Trainers):
         requests = [Request(prompts[p], self._seed(*draw.key, first + p, g) if seeded else None) for p, g in places]
         if seeded:
             self._engine.forget_prefixes()  # numbers must not hang on what happens to be cached, or a restored run would differ
-        completions = self._engine.generate(
-            requests,
-            temperature=draw.temperature,
-            max_tokens=draw.max_tokens,
-            adapter=draw.adapter,
-            should_stop=self.stop,
-            done=lambda row, completion: self.tell(first * group_size + row, completion.text),
-        )
+        with nullcontext() if draw.adapter else there(self.delivery).base(self.actor):
+            completions = self._engine.generate(
+                requests,
+                temperature=draw.temperature,
+                max_tokens=draw.max_tokens,
+                adapter=draw.adapter,
+                should_stop=self.stop,
+                done=lambda row, completion: self.tell(first * group_size + row, completion.text),
+            )
         if not math.isfinite(sum(map(sum, (c.logp for c in completions)))):
             self._engine.wipe()
             fix = "a smaller learning rate, or LoRA(alpha=...); go on from the last adapter that was saved"
@@ -116,10 +139,10 @@ class Worker(Trainers):
 
     def reference(self, rows: Sequence[Row], temperature: float) -> Ragged:
         """Log-probabilities of every response under the base: one (length,) tensor a row, on the CPU."""
-        if self.actor is not None:
-            scored = self.actor.score(rows, temperature, adapter=False, should_stop=self.stop)
+        if self.base is not None:
+            scored = self.base.score(rows, temperature, should_stop=self.stop)
         else:
-            scored = there(self.base).score(rows, temperature, should_stop=self.stop)
+            scored = self._actor.score(rows, temperature, adapter=False, should_stop=self.stop)
         return Ragged.of(scored).cpu()
 
     def values(self, rows: Sequence[Row]) -> Ragged:
@@ -160,35 +183,23 @@ class Worker(Trainers):
     # ------------------------------------------------------------ the adapter's way into the engine
 
     def sync(self, version: int) -> Arrival:
-        """The adapter from the trainer's memory into the engine's in the same process, and the exact proof that it arrived."""
-        return self._install(self._adapter(version), self._actor.adapter_config(), version)
+        """The actor's weights from the trainer's memory into the engine's in the same process, and the exact proof that they arrived."""
+        self._kept.keep(version, self._trained)
+        return there(self.delivery).deliver(self._actor, version)
 
     def export(self, version: int) -> Parcel | None:
         """The adapter for engines elsewhere, from rank 0; the other ranks of a sharded actor take part in gathering it."""
-        tensors = self._adapter(version)
+        self._kept.keep(version, self._trained)
+        tensors = self._actor.adapter()
         if self.post.rank:
             return None
-        sent = expected(tensors, self.plan.lora.scaling, getattr(torch, self.plan.dtype))
+        sent = expected(tensors, self._lora.scaling, getattr(torch, self.plan.dtype))
         return Parcel.of(tensors, self._actor.adapter_config(), checksum(sent))
 
     def receive(self, version: int, parcel: Parcel) -> Arrival:
         """An adapter that another process sent, into the engine, and the exact proof against what the trainer meant."""
-        return self._install(parcel.tensors(torch.device(self.plan.device)), parcel.config, version, parcel.checksum)
-
-    def _adapter(self, version: int) -> dict[str, torch.Tensor]:
-        self._kept.keep(version, self._trained)
-        return self._actor.adapter()
-
-    def _install(self, tensors: dict[str, torch.Tensor], config: dict[str, Any], version: int, meant: str = "") -> Arrival:
-        engine, began = self._engine, time.monotonic()
-        engine.push(tensors, config, version)
-        pushed = time.monotonic()
-        sent = expected(tensors, self.plan.lora.scaling, engine.adapter_dtype)
-        if meant:
-            check_arrived(sent, meant, version)
-        self._checksum = prove(engine.expected(sent), engine.resident(), version=version, previous=self._checksum)
-        size = sum(t.numel() * t.element_size() for t in tensors.values())
-        return Arrival(size, pushed - began, time.monotonic() - pushed, meant or self._checksum)
+        tensors = parcel.tensors(torch.device(self.plan.device))
+        return self._slot.install(tensors, parcel.config, version, parcel.checksum)
 
     # ------------------------------------------------------------ what there is to know
 
@@ -226,7 +237,8 @@ class Worker(Trainers):
     def _start_engine(self) -> EngineReady:
         plan, began = self.plan, time.monotonic()
         raw, tp = Tokenizer(plan.model).raw, self.post.pool.engine_tp
-        self.engine = Engine(EnginePlan(plan.model, raw, plan.lora.rank, plan.device, plan.dtype, plan.seed, plan.engine, tp=tp))
+        rank = plan.lora.rank if plan.lora else 1
+        self.engine = Engine(EnginePlan(plan.model, raw, rank, plan.device, plan.dtype, plan.seed, plan.engine, tp=tp, mode=plan.mode))
         return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
 
     def _check_dated(self, data: Share, version: int) -> tuple[float, float]:
@@ -248,6 +260,16 @@ class Worker(Trainers):
     @property
     def _engine(self) -> Engine:
         return there(self.engine)
+
+    @property
+    def _lora(self) -> LoRA:
+        return there(self.plan.lora)
+
+    @property
+    def _slot(self) -> ByAdapter:
+        if not isinstance(self.delivery, ByAdapter):
+            raise RuntimeError(f"an engine of mode {self.plan.mode} takes no adapter")
+        return self.delivery
 
     @property
     def _scorer(self) -> Scorer:

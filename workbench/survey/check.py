@@ -51,12 +51,13 @@ class Outcome:
 
     def _unsaid(self) -> Iterator[str]:
         """What this version can't do yet, or does otherwise."""
-        reason = limit(self.question.devices) or ("" if self.question.lora else "it trains LoRA adapters")
+        reason = limit(self.question.devices, lora=self.question.lora)
         if self.report.ok and reason:
             yield f"this version can't run it yet: {reason}"
-        elif self.report.ok and (mode := self.question.resolved[Role.ROLLOUT].mode) in ("zero_copy", "merged"):
-            copy = ", so that the engine keeps a copy of the weights of its own" if mode == "zero_copy" else ""
-            yield f"this version gets weights into the engine by mode adapter; {mode} comes later{copy}"
+        elif self.report.ok and self.question.places[Role.ROLLOUT].mode == "auto":
+            mode = self.question.resolved[Role.ROLLOUT].mode
+            if mode in ("zero_copy", "merged"):
+                yield f"this version takes mode adapter where the map leaves it open; write mode: {mode} in the map to have that"
 
 
 @dataclass(frozen=True)

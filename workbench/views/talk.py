@@ -12,7 +12,7 @@ Answer = str | Completion | Sequence[str | Completion]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Answers to one prompt: ``trained[i]`` beside ``base[i]``; several when several were sampled."""
+    """Answers to one prompt: ``trained[i]`` beside ``base[i]``, where there still is a base; several when several were sampled."""
 
     prompt: str
     trained: tuple[str, ...]
@@ -21,13 +21,15 @@ class Comparison:
     @property
     def html(self) -> str:
         """Two columns, in the colours of the page around them; whitespace is visible, long texts whole on hover."""
+        shown = [
+            ("trained", self.trained, tint("good", 1)),
+            ("base", self.base, "rgba(128,138,150,0.4)"),
+        ]
         columns = "".join(
             f'<td style="width:50%;vertical-align:top;text-align:left;padding:8px 12px;border-left:3px solid {edge}">'
             f'<div style="font-size:11px;opacity:0.72;margin-bottom:3px">{name}</div>{_answers_html(answers)}</td>'
-            for name, answers, edge in (
-                ("trained", self.trained, tint("good", 1)),
-                ("base", self.base, "rgba(128,138,150,0.4)"),
-            )
+            for name, answers, edge in shown
+            if answers
         )
         prompt = html_text(self.prompt, 600, breaks=True)
         return (
@@ -48,9 +50,12 @@ class Comparison:
         return {"text/plain": self.text, "text/html": self.html}
 
 
-def comparison(prompt: str, trained: Answer, base: Answer) -> Comparison:
-    """Put the answers of the trained model beside those of its base; one text or completion each, or as many as were sampled."""
-    return Comparison(prompt, _texts(trained), _texts(base))
+def comparison(prompt: str, trained: Answer, base: Answer | None) -> Comparison:
+    """Put the answers of the trained model beside those of its base; one text or completion each, or as many as were sampled.
+
+    ``base``: None where there is none any more.
+    """
+    return Comparison(prompt, _texts(trained), () if base is None else _texts(base))
 
 
 def _texts(answers: Answer) -> tuple[str, ...]:

@@ -1,0 +1,112 @@
+"""Whole weights from the trainer into the engine's tensors: the base merged with the adapter (``merged``), or what is trained (``full``).
+
+Which slices go where is planned once, from how both sides lie over the ranks (reshard/schedule.py), and carried out at every sync.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+
+import torch
+
+from workbench.errors import ConfigError, StateError
+from workbench.models.actor import Actor
+from workbench.reshard.apply import Read, apply
+from workbench.reshard.lying import Ddp, Fsdp, Lying
+from workbench.reshard.lying import Engine as Engines
+from workbench.reshard.merge import Delta, Merging, merging, plain, rounding
+from workbench.reshard.parameters import Block, Cut, Parameter, fuse
+from workbench.reshard.schedule import Schedule, schedule
+from workbench.reshard.weights_proof import Proven, prove_weights
+from workbench.rollout.engine import Engine
+from workbench.rollout.tensors import Laid
+from workbench.runtime.plans import Arrival
+
+
+class ByWeights:
+    """Writes into the engine's own tensors, from the frozen base each time, so that no rounding adds up."""
+
+    def __init__(self, engine: Engine, actor: Actor) -> None:
+        self.engine = engine
+        self._proven: Proven | None = None
+        ranks, laid, tensors = actor.ranks, engine.laid(), engine.tensors()
+        self._rank, self._group = ranks.rank, ranks.groups.get("shards")
+        self._target = {part.name: tensors[one.tensor] for one in laid for part in one.parts}
+        self.parameters = tuple(parameter for one in laid for parameter in parameters_of(one, tensors[one.tensor]))
+        engines = Engines(engine.plan.tp, ranks.size // engine.plan.tp)
+        self.schedule: Schedule = schedule(self.parameters, _lying(actor), engines)
+        mine = (copy for copy in (*self.schedule.stays, *self.schedule.copies) if copy.source_rank == self._rank)
+        self._own = tuple({(copy.parameter, copy.part): copy for copy in mine}.values())
+
+    def deliver(self, actor: Actor, version: int) -> Arrival:
+        """Every rank's slices, bucket by bucket, and the proof over all ranks."""
+        began, read = time.monotonic(), self._read(actor)
+        moved = self._write(read, version)
+        pushed = time.monotonic()
+        self._proven = proven = prove_weights(
+            self.schedule, self.parameters, read, self._target, rank=self._rank, group=self._group, version=version, previous=self._proven
+        )
+        lost = rounding(read, self._own) if isinstance(read, Merging) else None
+        seconds = pushed - began, time.monotonic() - pushed
+        return Arrival(moved.received, *seconds, proven.checksum, written=moved.stayed + moved.received, rounding=lost)
+
+    def forget(self) -> None:
+        """Don't compare with the weights that were proved last."""
+        self._proven = None
+
+    @contextmanager
+    def base(self, actor: Actor | None) -> Iterator[None]:
+        """Within: the engine holds the frozen base. Raises StateError where there is none any more."""
+        if actor is None or actor.plan.lora is None:
+            found = "all weights are trained, and a base is not kept beside them"
+            raise StateError("sample from the base", found, "ask the model that the run began with")
+        version = self.engine.version
+        self._write(plain(actor.base_weights()), version)
+        try:
+            yield
+        finally:
+            self._write(self._read(actor), version)
+
+    def _read(self, actor: Actor) -> Read:
+        if actor.plan.lora is None:
+            return plain(actor.weights())
+        return merging(actor.base_weights(), {name: Delta(*delta) for name, delta in actor.deltas().items()})
+
+    def _write(self, read: Read, version: int) -> Any:
+        moved = apply(self.schedule, read, self._target, rank=self._rank, group=self._group)
+        self.engine.written(version)
+        return moved
+
+
+def borrowed(laid: Sequence[Laid], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The engine's storage by transformers' names: views on its tensors, of an engine that holds whole weights."""
+    return {name: view for one in laid for name, view in _views(one, tensors[one.tensor]).items()}
+
+
+def parameters_of(laid: Laid, tensor: torch.Tensor) -> tuple[Parameter, ...]:
+    """What lies in one of the engine's tensors, as a schedule has to know it. ``tensor``: this rank's."""
+    size = tensor.element_size()
+    if laid.dim is None:
+        return tuple(Parameter(part.name, tuple(tensor.shape), size) for part in laid.parts)
+    shapes = [tuple(part.rows if at == laid.dim else length for at, length in enumerate(tensor.shape)) for part in laid.parts]
+    blocks = [Block(part.rows, part.heads, part.repeated, part.padded) for part in laid.parts]
+    cut = [
+        Parameter(part.name, shape, size, Cut(laid.dim, (block,))) for part, shape, block in zip(laid.parts, shapes, blocks, strict=True)
+    ]
+    return fuse(laid.tensor, cut) if len(cut) > 1 else tuple(cut)
+
+
+def _views(laid: Laid, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    if laid.dim is None:
+        return {part.name: tensor for part in laid.parts}
+    starts = accumulate((part.padded or part.rows for part in laid.parts), initial=0)
+    return {part.name: tensor.narrow(laid.dim, start, part.rows) for part, start in zip(laid.parts, starts, strict=False)}
+
+
+def _lying(actor: Actor) -> Lying:
+    if actor.layout.kind == "tp":
+        found = "slices of a tensor-parallel trainer are not planned for the engine yet"
+        raise ConfigError(f"actor: {actor.layout}", found, "write rollout: {mode: adapter}, or the actor's layout: fsdp")
+    return Fsdp(actor.ranks.size) if actor.layout.kind == "fsdp" else Ddp(actor.ranks.size)
