@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from workbench.errors import ConfigError
-from workbench.reshard import merge
+from workbench.reshard import apply
 from workbench.reshard.lying import Ddp, Engine
-from workbench.reshard.merge import Delta, Merging, merging, plain, rounding
+from workbench.reshard.merge import Delta, Merging, merging, plain, products, rounding
 from workbench.reshard.parameters import Block, Cut, Parameter
 from workbench.reshard.schedule import Copy, schedule
 from workbench.reshard.slices import Box, whole
@@ -62,8 +62,8 @@ def test_the_sum_is_rounded_once(dtype: torch.dtype, kind: torch.dtype) -> None:
 def test_large_products_are_made_in_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     weight, delta = large(torch.bfloat16)
     at_once = merging({"w": weight}, {"w": delta})(taking(whole(weight.shape)))
-    monkeypatch.setattr(merge, "PRODUCT_ELEMENTS", 48 * 10)  # ten rows
-    pieces = list(merge.products(delta, taking(whole(weight.shape))))
+    monkeypatch.setitem(apply.TEMPORARY_BYTES, "cpu", 4 * 48 * 10)  # ten rows
+    pieces = list(products(delta, taking(whole(weight.shape))))
     assert [len(product) for _, product in pieces] == [10] * 6 + [4]
     in_rows = merging({"w": weight}, {"w": delta})(taking(whole(weight.shape)))
     torch.testing.assert_close(in_rows, at_once)

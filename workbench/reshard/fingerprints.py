@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import torch
 
+from workbench.reshard.apply import rows_at_once
 from workbench.reshard.parameters import Parameter
 from workbench.reshard.slices import Box
 
-MOST_ELEMENTS = 2**23  # whose 64-bit products are 64 MiB
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 MIXERS = ((-0x61C8864680B583EB, 30), (-0x40A7B892E31B1A47, 27), (-0x6B2FB644ECCEEE15, 31))  # splitmix64's, as signed numbers
 
@@ -37,8 +37,7 @@ class Sums:
             rows, columns, bits = self._places[0].new_ones(1), self._place(0, part), bits.unsqueeze(0)
         else:
             rows, columns, bits = self._place(0, part), self._columns(part), bits.reshape(bits.shape[0], -1)
-        step = max(1, MOST_ELEMENTS // bits.shape[1])
-        self._rows += [(chunk * columns).sum(1) for chunk in bits.split(step)]
+        self._rows.append(_row_sums(bits, columns))
         self._weights.append(rows)
         self._slots.append(tuple(slots))
 
@@ -63,6 +62,15 @@ class Sums:
         for dim in range(2, len(part)):
             columns = (columns.unsqueeze(1) * self._place(dim, part)).reshape(-1)
         return columns
+
+
+def _row_sums(bits: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """(rows,) of ``bits`` (rows, columns), weighted: some rows at a time, in one buffer."""
+    step = min(len(bits), rows_at_once(bits.device, 8 * len(columns)))
+    sums, buffer = columns.new_empty(len(bits)), columns.new_empty(step, len(columns))
+    for some, into in zip(bits.split(step), sums.split(step), strict=True):
+        torch.sum(torch.mul(some, columns, out=buffer[: len(some)]), 1, out=into)
+    return sums
 
 
 def _numbers(size: int, dim: int, device: torch.device) -> torch.Tensor:

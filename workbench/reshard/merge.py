@@ -9,11 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from workbench.errors import ConfigError
-from workbench.reshard.apply import at
+from workbench.reshard.apply import at, rows_at_once
 from workbench.reshard.faults import some
 from workbench.reshard.schedule import Copy
-
-PRODUCT_ELEMENTS = 2**24  # of a product in float32: 64 MiB
 
 
 @dataclass(frozen=True)
@@ -80,13 +78,13 @@ def merging(weights: Mapping[str, torch.Tensor], deltas: Mapping[str, Delta]) ->
 
 
 def products(delta: Delta, copy: Copy) -> Iterator[tuple[slice, torch.Tensor]]:
-    """B·A where ``copy`` lies in the parameter, in the adapter's precision, 64 MiB at a time: rows of the slice, and their product."""
+    """B·A where ``copy`` lies in the parameter, in the adapter's precision, some rows at a time: which of the slice, and their product."""
     (first, last), columns = copy.part[0], slice(*copy.part[1])
     if last > delta.b.shape[0] or columns.stop > delta.a.shape[1]:
         found = f"its adapter is for a weight of {delta.b.shape[0]} x {delta.a.shape[1]}"
         raise ConfigError(f"merge {copy.parameter}, {copy.part}", found, "give the adapter whole on every rank, not its shard")
     a, b = delta.a[:, columns], delta.b[first:last]
-    step = max(1, PRODUCT_ELEMENTS // a.shape[1])
+    step = rows_at_once(a.device, a.shape[1] * a.element_size())
     for start in range(0, last - first, step):
         rows = slice(start, start + step)
         yield rows, b[rows] @ a

@@ -51,7 +51,8 @@ def prove_weights(
 
     ``parameters``: the schedule's. ``bucket_bytes``: as in ``apply``, so that merged weights are computed on equal shapes, with equal bits.
     ``previous``: the proof of the version before, so that stale weights are told from damaged ones. Storage that is shared (``read``
-    gives None) is what it is. Raises SyncError, on all ranks alike, that names the fault, the parameters and the ranks.
+    gives None) is what it is. Without a group a rank looks at its own engine only. Raises SyncError, on all ranks alike, that names the
+    fault, the parameters and the ranks; what ``read`` raises on one rank leaves the others waiting, as in ``apply``.
     """
     began = time.perf_counter()
     check(schedule, target, rank, group)
@@ -60,7 +61,7 @@ def prove_weights(
     checksum = _checksum(parameters, sent)
     if sent != found:
         asked = f"sync of weights version {version} ({len(parameters)} parameters, checksum {checksum})"
-        before = previous.sums if previous and len(previous.sums) == len(sent) else None
+        before = previous.sums if previous and _shape(previous.sums) == _shape(sent) else None
         evidence = Evidence(tuple(one.name for one in parameters), sent, found, before)
         raise SyncError(asked, *inquiry.diagnose(evidence, read))
     return Proven(version, checksum, sent, time.perf_counter() - began)
@@ -69,6 +70,10 @@ def prove_weights(
 def _checksum(parameters: Sequence[Parameter], sums: Table) -> str:
     told = [(one.name, one.shape, one.element_bytes) for one in parameters]
     return hashlib.blake2b(repr((told, sums)).encode(), digest_size=8).hexdigest()
+
+
+def _shape(sums: Table) -> list[int]:
+    return [len(row) for row in sums]
 
 
 @dataclass(frozen=True)
