@@ -1,0 +1,87 @@
+"""Runs on several processes whose engines lie otherwise than the trainer: slices move at every sync, as the schedule says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+from workbench.runtime.cluster import connect
+
+pytestmark = pytest.mark.usefixtures("free_process", "one_ray")
+TASK = wb.tasks.sorting()
+MAPS: dict[str, dict[str, Any]] = {
+    "merged": {"actor": "0-1 fsdp", "rollout": {"devices": [0, 1], "tp": 2, "mode": "merged"}},
+    "full": {"actor": "0-1 fsdp", "rollout": {"devices": [0, 1], "tp": 2, "mode": "full"}},
+    "copies": {"actor": "0-1", "rollout": {"devices": [0, 1], "mode": "merged"}},
+}
+
+
+@pytest.fixture(scope="module")
+def one_ray() -> Any:
+    """A private Ray for all runs of this module."""
+    cluster = connect(wb.Ray(), slots=2)
+    yield
+    cluster.close()
+
+
+def a_run(model: Path, folder: Path, name: str, **more: Any) -> wb.Run:
+    return wb.Run(
+        wb.DeviceMap.load(MAPS[name]),
+        topology=wb.Topology.cpu(slots=2),
+        task=TASK,
+        model=model,
+        full=name == "full",
+        algo=wb.GRPO(group_size=4),
+        engine=wb.VLLM(window=64, max_sequences=64, kv_cache_gib=0.1),
+        optimizer=wb.Optimizer(learning_rate=1e-3),
+        sampling=wb.Sampling(prompts=8, max_tokens=8),
+        reward=lambda prompt, completion, answer: float(len(completion) % 5),
+        held_out=0,
+        trackers=(),
+        name=name,
+        folder=folder,
+        **more,
+    )
+
+
+@pytest.mark.parametrize("name", ["merged", "full", pytest.param("copies", marks=pytest.mark.long)])
+def test_engines_sample_from_what_the_ranks_trained(small_model: Path, tmp_path: Path, name: str) -> None:
+    run = a_run(small_model, tmp_path, name)
+    try:
+        steps = list(run.train(2))
+        syncs = [event.record for event in run.events if event.kind == "sync"]
+        route = next(route for route in run.routes if route.phase == "sync")
+        assert all(step.logprob_diff_max < 1e-4 for step in steps)
+        assert len({sync.checksum for sync in syncs}) == len(syncs)
+        if name == "copies":
+            assert (route.how, {sync.bytes for sync in syncs}) == ("stay", {0})
+        else:  # of what lies in halves on two ranks each lacks what of its own half the other has
+            assert route.how == "reshard"
+            assert {sync.bytes for sync in syncs} == {moved_by_hand(run.path.parent, small_model)}
+            assert route.bytes >= syncs[-1].bytes
+        saved = run.path / ("model" if name == "full" else "adapter")
+        assert (saved / ("model.safetensors" if name == "full" else "adapter_model.safetensors")).exists()
+    finally:
+        run.close()
+
+
+def moved_by_hand(folder: Path, model: Path) -> int:
+    """Bytes between two ranks, from shards of rows to an engine's halves: norms whole on both, columns of rows elsewhere, rows in place.
+
+    Queries, keys, values, gate, up and the embedding are cut by rows on both sides, and rank r keeps what it has: but an uneven half of
+    the vocabulary (40 words, cut as 20 and 20; the engine pads them to 64 and cuts at 32).
+    """
+    from safetensors.torch import load_file
+
+    tensors = load_file(model / "model.safetensors")
+    moved = 0
+    for name, tensor in tensors.items():
+        if tensor.ndim == 1:  # each rank needs the other half
+            moved += tensor.nbytes
+        elif "o_proj" in name or "down_proj" in name:  # a quarter of it from each to the other
+            moved += tensor.nbytes // 2
+        elif "embed_tokens" in name:
+            rows, half = tensor.shape[0], 32
+            moved += abs(half - (rows + 1) // 2) * tensor.shape[1] * tensor.element_size()
+    return moved
