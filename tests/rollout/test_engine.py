@@ -78,6 +78,24 @@ def test_an_interrupt_within_a_step_leaves_a_clean_engine(engine: Engine, monkey
     assert [len(c.ids) for c in engine.generate([Request(PROMPT)] * 3, temperature=1.0, max_tokens=1)] == [1, 1, 1]
 
 
+def test_cached_prefixes_cannot_be_dropped_from_under_a_request(engine: Engine) -> None:
+    """A cache that stays would be used with other weights."""
+
+    looks = 0
+
+    def between_two_tokens() -> bool:
+        nonlocal looks
+        looks += 1
+        if looks == 4:
+            with pytest.raises(EngineError, match=r"requests hold some\n.*between two calls"):
+                engine.forget_prefixes()
+        return False
+
+    engine.generate([Request(PROMPT, 1)], temperature=1.0, max_tokens=8, should_stop=between_two_tokens)
+    engine.forget_prefixes()
+    assert looks >= 4
+
+
 def test_completions_are_told_of_as_they_end(engine: Engine) -> None:
     told: dict[int, str] = {}
     completions = engine.generate([Request(PROMPT)] * 6, temperature=1.0, max_tokens=12, done=lambda row, c: told.update({row: c.text}))

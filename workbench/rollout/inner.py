@@ -15,6 +15,7 @@ import gc
 import logging
 import os
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +33,8 @@ TOUCHED = (
     *("LD_PRELOAD", "TORCHINDUCTOR_", "NUMEXPR_", "OMP_", "KMP_", "MKL_", "CUDA_", "NCCL_", "TOKENIZERS_"),
     *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_"),  # accelerate reads them too
 )
+
+OFFLOADED = 10.0  # seconds in which the last prefixes of a call have gone to the host's memory, where they do
 
 Pair = tuple[torch.Tensor, torch.Tensor]  # lora_A (rank, in), lora_B (out, rank)
 
@@ -216,9 +219,12 @@ def adapter_dtype(llm: Any) -> torch.dtype:
 
 
 def forget_prefixes(llm: Any) -> None:
-    """Drop every cached prefix, also what was offloaded. Raises EngineError while requests hold some: they would be used again."""
-    if not llm.llm_engine.reset_prefix_cache(reset_connector=True):
-        raise EngineError("drop every cached prefix", "requests are under way", "ask for it between two calls of generate")
+    """Drop every cached prefix, also those that were offloaded. Raises EngineError while requests hold some: they would be used again."""
+    began = time.monotonic()
+    while not llm.llm_engine.reset_prefix_cache(reset_connector=True):
+        if time.monotonic() - began > OFFLOADED or llm.llm_engine.has_unfinished_requests():
+            raise EngineError("drop every cached prefix", "requests hold some", "ask for it between two calls of generate")
+        llm.llm_engine.step()  # requests that have ended hold theirs until they are offloaded
 
 
 def wipe_cache(llm: Any) -> None:
