@@ -13,7 +13,7 @@ import torch
 from tests.rollout.families import CHANGES, greedy, loaded, made, moved
 from tests.rollout.ranks import Ranks, say
 from workbench.errors import ConfigError, EngineError
-from workbench.rollout import inner_cpu
+from workbench.rollout import inner, inner_cpu
 from workbench.rollout.config import VLLM
 from workbench.rollout.engine import Engine, EnginePlan, Request
 from workbench.rollout.tensors import Laid, Part, check_laid
@@ -190,7 +190,8 @@ def test_parameters_that_do_not_fit_are_named() -> None:
 
 
 def test_packing_is_undone_after_a_start() -> None:
-    from vllm.model_executor.layers import utils
+    with inner.untouched_process():  # the first import of vLLM writes into the environment
+        from vllm.model_executor.layers import utils
 
     packing, layer = utils.dispatch_cpu_unquantized_gemm, torch.nn.Linear(32, 32, bias=False)
     with inner_cpu.unpacked_weights():
