@@ -165,7 +165,7 @@ class Opening:
         """Write down where every role is, as each process says itself; and who shares or waits for what."""
         seats = [*team.seats, *driver_seats(self.plan.devices, team)]
         self.folder.write_json("placement.json", [asdict(seat) for seat in seats])
-        self.log.emit(Notice(resolved(seats, self.plan.devices.places[Role.REWARD].url)))
+        self.log.emit(Notice(resolved(seats, f"{self.plan.mode}: {self.plan.why_mode}", self.plan.devices.places[Role.REWARD].url)))
         for text in team.notices:
             self.log.emit(Notice(text))
 

@@ -93,6 +93,13 @@ class RunPlan:
         return asked if asked != "auto" else "full" if self.full else "adapter"
 
     @property
+    def why_mode(self) -> str:
+        """Why the mode is so, in words."""
+        if self.devices.places[Role.ROLLOUT].mode != "auto":
+            return "as the map says"
+        return "all of them are trained" if self.full else "only the adapter changes, and the engine keeps a base of its own"
+
+    @property
     def critic_shares(self) -> bool:
         """Whether the critic is an adapter on the actor's base."""
         return Role.CRITIC in self.devices.places and bool(self.devices.places[Role.CRITIC].share)

@@ -81,6 +81,7 @@ class Sync(Record):
     proof_seconds: float
     checksum: str
     written: int = 0  # bytes of each engine's own weights that were rewritten
+    scheduled: int = 0  # of whole weights, what the schedule says that moves between devices
     rounding: float | None = None  # of merged weights: what rounding to their precision loses, in norms of what the adapter adds
 
 

@@ -113,8 +113,8 @@ def driver_seats(devices: DeviceMap, team: Team) -> list[Seat]:
     return [Seat(role, "local", "cpu:0", None, os.getpid(), 0, 1, "ddp", "driver", nodes_with(os.sched_getaffinity(0))) for role in here]
 
 
-def resolved(seats: Sequence[Seat], service: str = "") -> str:
-    """One line per role: where it really is. ``service``: the address of one that gives the rewards."""
+def resolved(seats: Sequence[Seat], weights: str, service: str = "") -> str:
+    """One line per role: where it really is. ``weights``: how the engine gets them. ``service``: of rewards, where one gives them."""
     lines = ["Device mapping resolved:"]
     for role in dict.fromkeys(seat.role for seat in seats):
         mine = [seat for seat in seats if seat.role == role]
@@ -122,6 +122,7 @@ def resolved(seats: Sequence[Seat], service: str = "") -> str:
         lines.append(f"  {role:<9}  {mine[0].layout:<5} {pids}  [{mine[0].group}]")
     if service:
         lines.append(f"  reward     {service}  [a service]")
+    lines.append(f"weights reach the engine by mode {weights}")
     return "\n".join(lines)
 
 

@@ -29,6 +29,8 @@ from workbench.topology import Topology
         {"actor": "0-1", "critic": "2-3 fsdp", "rollout": "4"},
         {"actor": "node1:0-1", "rollout": "node2:0"},
         {"actor": "0", "rollout": {"devices": 0, "mode": "adapter"}},
+        {"actor": "0", "rollout": {"devices": 0, "mode": "zero_copy"}},
+        {"actor": "0-1 fsdp", "rollout": {"devices": "0-1", "tp": 2, "mode": "merged"}},
         {"actor": "local:0", "rollout": "0"},
         {"actor": "cpu:0", "rollout": "cpu", "reward": "cpu:0"},
         {"actor": "cpu:0-1", "rollout": "cpu:2", "reference": "cpu:3", "reward": "cpu:3"},
@@ -45,9 +47,11 @@ def test_what_this_version_runs(written: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("written", "match"),
     [
-        ({"actor": "0", "rollout": {"devices": 0, "mode": "merged"}}, r"^rollout: mode 'merged': this version's engine gets the adapter"),
-        ({"actor": "0", "rollout": {"devices": 0, "mode": "zero_copy"}}, r"^rollout: mode 'zero_copy'.*\n  fix: write mode: adapter"),
-        ({"actor": "0", "rollout": {"devices": 0, "mode": "full"}}, r"^rollout: mode 'full'"),
+        (
+            {"actor": "0-1 tp2", "rollout": {"devices": "0-1", "mode": "merged"}},
+            r"^actor: '0-1 tp2', rollout: mode merged: slices of a tensor",
+        ),
+        ({"actor": "0", "rollout": {"devices": 0, "mode": "full"}}, r"^rollout: mode 'full': .*only the adapter changes"),
     ],
 )
 def test_what_this_version_does_not_run(written: dict[str, Any], match: str) -> None:
@@ -55,6 +59,14 @@ def test_what_this_version_does_not_run(written: dict[str, Any], match: str) -> 
     with pytest.raises(ConfigError, match=match) as told:
         devices.check_runnable()
     assert limit(devices) == told.value.found
+
+
+def test_all_weights_are_trained_where_the_engine_is() -> None:
+    DeviceMap(actor="0-1 fsdp", rollout="0-1 tp2").check_runnable(lora=False)
+    with pytest.raises(ConfigError, match=r"^rollout: '1', mode full: whole weights reach engines in the trainer's own processes"):
+        DeviceMap(actor="0", rollout="1").check_runnable(lora=False)
+    with pytest.raises(ConfigError, match="slices of a tensor-parallel trainer"):
+        DeviceMap(actor="0-1 tp2", rollout="0-1").check_runnable(lora=False)
 
 
 def test_slots_that_are_not_there_are_refused() -> None:

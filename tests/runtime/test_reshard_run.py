@@ -45,7 +45,7 @@ def a_run(model: Path, folder: Path, name: str, **more: Any) -> wb.Run:
     )
 
 
-@pytest.mark.parametrize("name", ["merged", "full", pytest.param("copies", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["merged", *(pytest.param(name, marks=pytest.mark.long) for name in ("full", "copies"))])
 def test_engines_sample_from_what_the_ranks_trained(small_model: Path, tmp_path: Path, name: str) -> None:
     run = a_run(small_model, tmp_path, name)
     try:

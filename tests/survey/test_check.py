@@ -72,8 +72,16 @@ def test_in_words(tmp_path):
 @pytest.mark.parametrize(
     ("text", "asked", "why"),
     [
-        ("actor: 0-1\nrollout: {devices: [0, 1], mode: merged}\n", {}, "this version's engine gets the adapter"),
-        ("actor: 0-1 fsdp\n", {"full": True}, "it trains LoRA adapters"),
+        (
+            "actor: 0-1 tp2\nrollout: {devices: [0, 1], mode: merged}\n",
+            {},
+            "slices of a tensor-parallel trainer are not planned for the engine yet",
+        ),
+        (
+            "actor: 0\nrollout: 1\n",
+            {"full": True},
+            "whole weights reach engines in the trainer's own processes, and this engine has devices of its own",
+        ),
     ],
 )
 def test_what_this_version_can_not_run_yet(tmp_path, text, asked, why):
@@ -98,7 +106,7 @@ def test_what_it_runs_now(tmp_path, text, mode):
     path.write_text(text)
     said = str(run_check(Asked(str(path), "preset:dgx-a100")))
     assert "can't run" not in said
-    assert ("by mode adapter; merged comes later" in said) == bool(mode)
+    assert ("takes mode adapter where the map leaves it open; write mode: merged" in said) == bool(mode)
 
 
 def test_what_the_verdict_does_not_cover(tmp_path):

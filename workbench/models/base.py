@@ -17,6 +17,7 @@ from workbench.models.packing import Packed, Row, micro_batches, pack
 from workbench.models.ranks import Ranks
 from workbench.models.shards import whole
 from workbench.models.weights import pieces
+from workbench.quiet import no_bars
 
 # Fused, W·x + B·A·x is rounded to bfloat16 once; the engine, as plain layers do, rounds W·x first, and a small B·A·x is lost in the
 # addition. A trainer that is more exact than the engine trains another policy than the one that samples (docs/log.md).
@@ -148,7 +149,8 @@ class Base:
         from safetensors import SafetensorError
 
         try:
-            self.model.save_pretrained(path, state_dict=tensors, **how)
+            with no_bars():
+                self.model.save_pretrained(path, state_dict=tensors, **how)
         except SafetensorError as error:  # so it calls a full disk
             raise OSError(str(error)) from error
 

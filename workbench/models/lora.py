@@ -10,6 +10,7 @@ import torch
 
 from workbench.errors import ConfigError, check_kind, spelled
 from workbench.models import attention
+from workbench.quiet import no_bars
 
 MAX_RANK = 512  # vLLM's largest slot
 
@@ -53,16 +54,9 @@ class LoRA:
 def load_base(path: Path, device: torch.device, dtype: torch.dtype) -> Any:
     """The frozen base as a transformers model that reads packed rows. Raises ConfigError on a folder that holds no causal model."""
     from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
 
-    bars = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # ours is drawn already
-    try:
-        with refusing(path):
-            model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention.register())
-    finally:
-        if bars:
-            logging.enable_progress_bar()
+    with no_bars(), refusing(path):
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention.register())
     return frozen_reader(model, path).to(device)
 
 

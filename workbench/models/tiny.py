@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import ConfigError
+from workbench.quiet import no_bars
 
 if TYPE_CHECKING:
     from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
@@ -102,13 +103,6 @@ def build(tokens: int, shape: Shape | None = None, seed: int = 0) -> "LlamaForCa
 
 def save(model: "LlamaForCausalLM", tokenizer: "PreTrainedTokenizerFast", folder: Path) -> None:
     """Write a checkpoint folder: config.json, generation_config.json, model.safetensors, tokenizer.json, tokenizer_config.json."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # a bar for 6 MB is noise
-    try:
+    with no_bars():
         model.save_pretrained(folder)
-    finally:
-        if shown:
-            logging.enable_progress_bar()
     tokenizer.save_pretrained(folder)

@@ -102,6 +102,7 @@ class Arrival:
     proof_seconds: float
     checksum: str
     written: int = 0  # bytes of the engine's own tensors that were written
+    scheduled: int = 0  # bytes that should come from other ranks
     rounding: float | None = None  # of merged weights: the norm of what rounding to their precision loses, in norms of what was added
 
 

@@ -296,6 +296,7 @@ def _sync(step: int, version: int, mode: str, arrivals: Sequence[Arrival]) -> Sy
         proof_seconds=max(arrival.proof_seconds for arrival in arrivals),
         checksum=first.checksum,
         written=first.written,
+        scheduled=sum(arrival.scheduled for arrival in arrivals),
         rounding=max(lost, default=None),
     )
 

@@ -49,8 +49,15 @@ class ByWeights:
             self.schedule, self.parameters, read, self._target, rank=self._rank, group=self._group, version=version, previous=self._proven
         )
         lost = rounding(read, self._own) if isinstance(read, Merging) else None
-        seconds = pushed - began, time.monotonic() - pushed
-        return Arrival(moved.received, *seconds, proven.checksum, written=moved.stayed + moved.received, rounding=lost)
+        return Arrival(
+            bytes=moved.received,
+            seconds=pushed - began,
+            proof_seconds=time.monotonic() - pushed,
+            checksum=proven.checksum,
+            written=moved.stayed + moved.received,
+            scheduled=self.schedule.loads[self._rank].received,
+            rounding=lost,
+        )
 
     def forget(self) -> None:
         """Don't compare with the weights that were proved last."""

@@ -176,7 +176,11 @@ def _weights_fact(history: History) -> Fact:
     sync = history.sync
     if sync is None:
         return Fact("Weights in the engine", NOTHING, "no sync yet")
-    return Fact("Weights in the engine", f"version {sync.version}", f"{sync.checksum[:10]}, {size(sync.bytes)} in {duration(sync.seconds)}")
+    return Fact(
+        "Weights in the engine",
+        f"version {sync.version}",
+        f"{sync.checksum[:10]}, {size(sync.written or sync.bytes)} in {duration(sync.seconds)}",
+    )
 
 
 def _findings_fact(findings: list[Seen]) -> tuple[Fact, ...]:

@@ -201,6 +201,7 @@ def _proof(syncs: Sequence[Sync], numbers: Metrics) -> Table:
             ("syncs", number(len(syncs)), "every checksum matched"),
             ("last", f"version {syncs[-1].version}", syncs[-1].checksum[:16]),
             ("a sync moves", size(found.bytes), syncs[-1].mode),
+            *_rewritten(syncs[-1]),
             ("push", duration(found.seconds), "mean"),
             ("proof", duration(mean([sync.proof_seconds for sync in syncs])), "mean"),
         ]
@@ -210,6 +211,14 @@ def _proof(syncs: Sequence[Sync], numbers: Metrics) -> Table:
             ("mean |Δ log p|", number(found.mean_logprob_diff), "over sampled tokens"),
         ]
     return Table("Proof: the engine samples from the weights just trained", ("", "", ""), tuple(rows), "<><")
+
+
+def _rewritten(sync: Sync) -> list[tuple[str, str, str]]:
+    """What a sync of whole weights writes, and what rounding takes of the adapter."""
+    rows = [("it writes", size(sync.written), "of each engine's own weights")] if sync.written else []
+    if sync.rounding is not None:
+        rows.append(("rounding", number(sync.rounding), "norm of what is lost, in norms of what the adapter adds"))
+    return rows
 
 
 def _cost(numbers: Metrics) -> Table:

@@ -4,11 +4,11 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError, check_kind
+from workbench.quiet import no_bars
 from workbench.rewards.fingerprint import of_weights
 from workbench.rewards.models.dialogue import Dialogue
 from workbench.rewards.rows import Row
@@ -160,20 +160,6 @@ class _Loaded:
             logits = self.model(input_ids=tokens, attention_mask=mask).logits  # (rows, 1)
         scores: list[float] = logits[:, 0].float().tolist()
         return scores
-
-
-@contextmanager
-def no_bars() -> Iterator[None]:
-    """Without transformers' progress bars, which are noise in a run."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _is_path(model: str | Path) -> bool:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from workbench.rewards.models.reward_model import no_bars
+from workbench.quiet import no_bars
 
 CHARACTERS = "".join(map(chr, range(32, 127))) + "\n"
 CHAT = "{% for m in messages %}[{{ m['role'] }}]{{ m['content'] }}{{ eos_token }}{% endfor %}"
