@@ -29,6 +29,7 @@ RESERVED = {
     "kv_cache_dtype": "VLLM(kv_dtype=...)",
     "kv_offloading_size": "VLLM(kv_offload_gib=...)",
     "block_size": "VLLM(block_size=...)",
+    "enable_sleep_mode": "VLLM(sleep=True)",
     "quantization": "VLLM(quantization=...)",
     "dtype": "bfloat16 on a GPU, float32 on a CPU, as the trainer",
 }
@@ -49,6 +50,7 @@ GRAPH_SIZES = (1, 4, 16, 64, 128, 256, 384, 512)
     cudagraph_capture_sizes="cuda_graphs",
     kv_cache_dtype="kv_dtype",
     kv_offloading_size="kv_offload_gib",
+    enable_sleep_mode="sleep",
 )
 @dataclass(frozen=True)
 class VLLM:
@@ -76,6 +78,7 @@ class VLLM:
     # nothing is compiled. A batch runs in the next larger one, and without above the largest. No effect on a CPU, which has none.
     cuda_graphs: bool | int | tuple[int, ...] = True
     quantization: str | None = None
+    sleep: bool = False  # while the trainer on its GPU learns, the engine leaves the GPU's memory, and the trainer's state while it samples
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -174,6 +177,9 @@ def check_mode(config: VLLM, mode: str) -> None:
     """Refuse a mode that isn't one, and one that writes weights which the engine keeps quantized, with ConfigError."""
     if mode not in MODES:
         raise ConfigError(f"mode: {mode}", "the actor's weights come into the engine in no such way", f"one of {', '.join(MODES)}")
+    if config.sleep and mode == "zero_copy":
+        found = "the trainer learns on the very weights that would leave the GPU"
+        raise ConfigError("mode: zero_copy with VLLM(sleep=True)", found, "mode: merged or adapter, or leave sleep out")
     if config.quantization and mode != "adapter":
         found = "the engine keeps other weights than the trainer has, and the trainer's can't be written into them"
         raise ConfigError(f"mode: {mode} with VLLM(quantization={config.quantization!r})", found, "mode: adapter, or no quantization")
@@ -186,6 +192,9 @@ def check_device(config: VLLM, device: str) -> None:
     if config.memory_gib is not None:
         fix = "VLLM(kv_cache_gib=...), what the cache takes of the host's memory"
         raise ConfigError(f"VLLM(memory_gib={config.memory_gib}) on a CPU", "that is a bound on a GPU's memory", fix)
+    if config.sleep:
+        found = "its memory is the host's: nothing could leave it"
+        raise ConfigError("VLLM(sleep=True) on a CPU", found, "leave it out: phases of memory are not rehearsed there")
     if config.kv_offload_gib is not None:
         fix = "leave it out, or a larger VLLM(kv_cache_gib=...)"
         raise ConfigError(f"VLLM(kv_offload_gib={config.kv_offload_gib}) on a CPU", "the cache is in the host's memory already", fix)

@@ -55,6 +55,7 @@ class Engine:
         self._llm: Any = None
         self.version = 0  # of the adapter that is resident, or of the weights that were written; 0: the checkpoint's
         self._count = 0
+        self._asleep: set[str] = set()
         self._llm = start(plan, self.ranks)
         if plan.tp > 1:
             inner.drop_message_queue()
@@ -209,6 +210,22 @@ class Engine:
         """Say that the weights are those of ``version`` now: no cached prefix of others is used from here on."""
         self.version = version
         inner.forget_prefixes(self._llm)
+
+    @property
+    def asleep(self) -> bool:
+        """Whether some of it is not on its GPU."""
+        return bool(self._asleep)
+
+    def sleep(self) -> None:
+        """Give the GPU's memory back (``VLLM(sleep=True)``). Weights that will be written anew are dropped, others wait on the host."""
+        self._llm.llm_engine.sleep(level=1 if self.plan.takes_adapter else 2)
+        self._asleep = {"weights", "kv_cache"}
+
+    def wake(self, part: str) -> None:
+        """Take "weights" back onto the GPU, then "kv_cache"; what is awake already is left alone."""
+        if part in self._asleep:
+            self._llm.llm_engine.wake_up([part])
+            self._asleep.remove(part)
 
     def forget_prefixes(self) -> None:
         """Drop every cached prefix."""

@@ -94,6 +94,7 @@ def _arguments(plan: EnginePlan, ranks: EngineRanks) -> dict[str, Any]:
         "enable_prefix_caching": config.prefix_caching,
         **_memory(config, plan.device),
         **({"quantization": config.quantization} if config.quantization else {}),
+        **({"enable_sleep_mode": True} if config.sleep else {}),
         # A seeded prompt that is split in two crashes on CPUs, whose generators have no offset.
         **({"enable_chunked_prefill": False} if cpu else {"async_scheduling": True}),
         **(_among_ranks(plan.tp) if ranks.world > 1 else {}),

@@ -39,6 +39,7 @@ from workbench.runtime.plans import Arrival, CanaryDied, Draw, Opened, Post, Rep
 from workbench.runtime.seat import seats, uuid_here
 from workbench.runtime.shortage import is_shortage, shortage
 from workbench.runtime.trainers import Trainers, there
+from workbench.runtime.turns import Turns
 from workbench.runtime.weights import ByWeights, borrowed
 
 DATED = 16  # rows of a rank that the canary looks at where the policy that sampled them is not the one in training
@@ -55,6 +56,7 @@ class Worker(Trainers):
         self.engine: Engine | None = None
         self.scorer: Scorer | None = None
         self.delivery: Delivery | None = None
+        self.turns: Turns | None = None
         self._kept = Kept(plan.kept)
 
     def open(self, report: Report) -> Opened:
@@ -66,6 +68,8 @@ class Worker(Trainers):
         ready = ready or self._open_engine(report)
         if self.engine is not None:
             self.delivery = self._way(self.engine)
+            learners = (one.learner for one in (self.actor, self.critic) if one is not None)
+            self.turns = Turns(self.engine, *learners)
         if Role.REWARD in roles and self.plan.reward is not None:
             self.scorer = Scorer(self.plan.reward, device=self.plan.device)
             self.scorer.prepare()
@@ -81,9 +85,11 @@ class Worker(Trainers):
         if Role.ROLLOUT not in self.post.pool.roles:
             return None
         report("engine", 0, 1, "starting vLLM")
-        ready = self._start_engine()
+        plan, began = self.plan, time.monotonic()
+        raw, tp, rank = Tokenizer(plan.model).raw, self.post.pool.engine_tp, plan.lora.rank if plan.lora else 1
+        self.engine = Engine(EnginePlan(plan.model, raw, rank, plan.device, plan.dtype, plan.seed, plan.engine, tp=tp, mode=plan.mode))
         report("engine", 1, 1, "")
-        return ready
+        return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
 
     def _way(self, engine: Engine) -> Delivery:
         """How this engine gets its weights."""
@@ -106,7 +112,7 @@ class Worker(Trainers):
 
     def close(self) -> None:
         """End the engine, drop the model."""
-        engine, self.engine, self.delivery = self.engine, None, None
+        engine, self.engine, self.delivery, self.turns = self.engine, None, None, None
         self.drop()
         if self.scorer is not None:
             self.scorer.close()
@@ -122,6 +128,7 @@ class Worker(Trainers):
         requests = [Request(prompts[p], self._seed(*draw.key, first + p, g) if seeded else None) for p, g in places]
         if seeded:
             self._engine.forget_prefixes()  # numbers must not hang on what happens to be cached, or a restored run would differ
+        self._wake()
         with nullcontext() if draw.adapter else there(self.delivery).base(self.actor):
             completions = self._engine.generate(
                 requests,
@@ -139,6 +146,7 @@ class Worker(Trainers):
 
     def reference(self, rows: Sequence[Row], temperature: float) -> Ragged:
         """Log-probabilities of every response under the base: one (length,) tensor a row, on the CPU."""
+        self._make_room()
         if self.base is not None:
             scored = self.base.score(rows, temperature, should_stop=self.stop)
         else:
@@ -147,6 +155,7 @@ class Worker(Trainers):
 
     def values(self, rows: Sequence[Row]) -> Ragged:
         """The critic's value of the state before every response token: one (length,) tensor a row, on the CPU. Raises DivergedError."""
+        self._make_room()
         values = Ragged.of(there(self.critic).values(rows, should_stop=self.stop)).cpu()
         if not bool(values.flat.isfinite().all()):
             fix = "a smaller learning rate for it (wb.Critic(optimizer=...)); go on from the last checkpoint"
@@ -155,6 +164,7 @@ class Worker(Trainers):
 
     def update_critic(self, data: WorthShare, algo: Algorithm, rate: float) -> ValueUpdate:
         """Learn values from this rank's share."""
+        self._make_room()
         return there(self.critic).update(data, algo, rate, should_stop=self.stop)
 
     def update(self, data: Share, algo: Algorithm, rate: float, version: int | None = None) -> Update:
@@ -162,6 +172,7 @@ class Worker(Trainers):
 
         ``version``: of the adapter that sampled; None: the one in training.
         """
+        self._make_room()
         dated = version is not None and version != self._kept.version
         apart = self._check_dated(data, version) if dated and version is not None else None
 
@@ -185,7 +196,7 @@ class Worker(Trainers):
     def sync(self, version: int) -> Arrival:
         """The actor's weights from the trainer's memory into the engine's in the same process, and the exact proof that they arrived."""
         self._kept.keep(version, self._trained)
-        return there(self.delivery).deliver(self._actor, version)
+        return there(self.turns).sync(lambda: there(self.delivery).deliver(self._actor, version))
 
     def export(self, version: int) -> Parcel | None:
         """The adapter for engines elsewhere, from rank 0; the other ranks of a sharded actor take part in gathering it."""
@@ -229,17 +240,21 @@ class Worker(Trainers):
 
     def score_afresh(self, ids: Sequence[int], prompt_tokens: int) -> list[float]:
         """The engine's log-probabilities of ``ids[prompt_tokens:]`` at temperature 1, without cached prefixes."""
+        self._wake()
         self._engine.forget_prefixes()
         return self._engine.score(ids, prompt_tokens)
 
     # ------------------------------------------------------------ inside
 
-    def _start_engine(self) -> EngineReady:
-        plan, began = self.plan, time.monotonic()
-        raw, tp = Tokenizer(plan.model).raw, self.post.pool.engine_tp
-        rank = plan.lora.rank if plan.lora else 1
-        self.engine = Engine(EnginePlan(plan.model, raw, rank, plan.device, plan.dtype, plan.seed, plan.engine, tp=tp, mode=plan.mode))
-        return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
+    def _make_room(self) -> None:
+        """For what learns, or scores, where the engine beside it can leave the GPU."""
+        if self.turns is not None:
+            self.turns.learn()
+
+    def _wake(self) -> None:
+        """The engine, where it sleeps."""
+        engine = self._engine
+        there(self.turns).sample(lambda: there(self.delivery).deliver(self._actor, engine.version))
 
     def _check_dated(self, data: Share, version: int) -> tuple[float, float]:
         """The canary for rows of an older adapter: the trainer goes back to it for a few of them, too few to be stopped at.
