@@ -217,6 +217,11 @@ def test_what_does_not_fit_is_refused_by_name(checkpoints: dict[str, Path], chan
         borrow(checkpoints["qwen2"], lent, CPU, torch.float32)
 
 
+def test_a_device_may_go_by_its_number(checkpoints: dict[str, Path]) -> None:
+    """As accelerate calls it in a world of several ranks."""
+    borrow(checkpoints["qwen2"], engine_of(checkpoints["qwen2"]).views, torch.device("cpu", 0), torch.float32)
+
+
 def test_a_family_with_buffers_of_another_kind_is_refused(tmp_path: Path) -> None:
     from transformers import GemmaConfig, GemmaForCausalLM
 

@@ -55,7 +55,7 @@ def _check_tensor(asked: str, lent: torch.Tensor, wanted: torch.Tensor, device: 
         seen, right = getattr(lent, what), getattr(wanted, what)
         if seen != right:
             raise ConfigError(asked, f"its {what} is {_plain(seen)}, and the model's {_plain(right)}", FIX)
-    if lent.device.type != device.type or device.index not in (None, lent.device.index):
+    if (lent.device.type, lent.device.index or 0) != (device.type, device.index or 0):  # accelerate says "cpu:0" in a world of ranks
         raise ConfigError(asked, f"it is on {lent.device}, and the model on {device}", "put actor and engine on the same devices")
     if not lent.is_contiguous():
         found = f"its elements are not one block (stride {lent.stride()}): kernels would copy it at each use"
