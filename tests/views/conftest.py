@@ -4,7 +4,7 @@ import math
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,9 @@ import pytest
 
 from workbench.events import EventLog
 from workbench.records import EngineReady, HeldOut, Memory, Phase, Progress, RunStarted, Samples, State, Step, Sync
+from workbench.views.live import Live
+
+from .pages import FLAGS, Shown
 
 Play = Callable[..., EventLog]
 DIGITS = ("52817", "4096", "73105", "881234")
@@ -35,6 +38,35 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     out = [item for item in items if item.get_closest_marker("browser") and Path(__file__).parent in item.path.parents]
     config.hook.pytest_deselected(items=out)
     items[:] = [item for item in items if item not in out]
+
+
+@pytest.fixture(name="browser", scope="module")
+def browser_fixture() -> Iterator[Any]:
+    """The browser for all tests of live views."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(name="open_view")
+def open_view_fixture(browser: Any) -> Iterator[Callable[..., Shown]]:
+    """Opens a page with a live view; fails on any error in the page."""
+    errors: list[str] = []
+    pages = []
+
+    def open_view(view: Live, *, dark: bool = False, width: int = 980) -> Shown:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light")
+        pages.append(page)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        return Shown(page, view, dark=dark)
+
+    yield open_view
+    for page in pages:
+        page.close()
+    assert errors == []
 
 
 def begin(log: EventLog, total: int) -> None:

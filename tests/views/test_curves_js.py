@@ -12,13 +12,9 @@ from workbench.events import EventLog
 from workbench.records import Knob, Restored, Samples, State
 from workbench.views.curves import Watch
 
-from .conftest import chromium
-
 pytestmark = pytest.mark.browser
 Play = Callable[..., EventLog]
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
 # What a widget manager gives to a view: a model with get, on and off; two views of it in one page.
 HOST = """async ([esm, css, state, background]) => {
   document.head.insertAdjacentHTML("beforeend", `<style>body { margin: 16px; background: ${background} }${css}</style>`);
@@ -39,16 +35,6 @@ HOST = """async ([esm, css, state, background]) => {
 def state_of(log: EventLog) -> dict[str, Any]:
     widget = Watch(log)
     return {"head": widget.head, "chart": widget.chart, "palette": widget.palette}
-
-
-@pytest.fixture(name="browser", scope="module")
-def browser_fixture() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(name="show")

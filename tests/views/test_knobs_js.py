@@ -9,8 +9,6 @@ import pytest
 
 from workbench.views.knobs import Panel
 
-from .conftest import chromium
-from .test_curves_js import FLAGS
 from .test_knobs import Steered
 
 pytestmark = pytest.mark.browser
@@ -74,16 +72,6 @@ class Page:
     def shoot(self, name: str) -> None:
         if folder := os.environ.get("WORKBENCH_SCREENSHOTS"):
             self.page.locator("#one").screenshot(path=Path(folder) / f"knobs-{name}.png")
-
-
-@pytest.fixture(name="browser", scope="module")
-def browser_fixture() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(name="show")

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +31,11 @@ def source(*names: str) -> str:
     """
     kind = Path(names[0]).suffix
     return "\n".join((_HERE / part).read_text(encoding="utf-8") for part in (f"shared{kind}", *names))
+
+
+def words_alone(text: str) -> dict[str, str]:
+    """The static twin of a view that has nothing to draw yet."""
+    return {"text/plain": text, "text/html": f"<pre>{escape(text)}</pre>"}
 
 
 class Live(anywidget.AnyWidget):

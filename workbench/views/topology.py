@@ -1,0 +1,182 @@
+"""``run.watch("topology")``: the machine with the roles on it, how busy and how full each device is, and which phase runs.
+
+The browser gets the drawing once for each placement, and after that only numbers: ``now`` is some hundred bytes a device, at most four
+times a second. ``topology.js`` draws the heads of the tiles and marks the roles at work.
+"""
+
+import threading
+from dataclasses import asdict
+from typing import Any
+
+import traitlets
+
+from workbench.events import Event, EventLog
+from workbench.palette import ROLE_COLOUR, THEMES
+from workbench.roles import Role
+from workbench.topology import Topology
+from workbench.topology.drawing.display import bundle
+from workbench.topology.drawing.scene import Scene
+from workbench.topology.drawing.svg import svg
+from workbench.views.heads import with_heads
+from workbench.views.live import Live, Shown, source, words_alone
+from workbench.views.loads import Loads, Use
+from workbench.views.machine import HEAD, Machine, bare, machine
+from workbench.views.now import Now
+from workbench.views.routes import routes
+from workbench.views.text import NOTHING, columns, duration
+from workbench.views.timeline import WORKERS
+
+# Of every colour its name in a drawing too, which has hyphens.
+COLOURS = {theme: {**colours, **{name.replace("_", "-"): colour for name, colour in colours.items()}} for theme, colours in THEMES.items()}
+
+
+class TopologyView(Live):
+    """The live view of one stream on one machine. ``watch_topology`` makes it. ``badge``: "replayed", "simulated" or nothing."""
+
+    _esm = source("topology.js")
+    _css = source("topology.css")
+    palette = traitlets.Dict(COLOURS).tag(sync=True)
+    picture = traitlets.Dict().tag(sync=True)
+    roles = traitlets.List().tag(sync=True)
+    now = traitlets.Dict().tag(sync=True)
+
+    def __init__(self, log: EventLog, topology: Topology | None = None, badge: str = "") -> None:
+        self._topology, self._badge = topology, badge
+        self._now, self._loads = Now(), Loads()
+        self._lock = threading.Lock()  # around both: the writer feeds them, a timer reads them
+        self._drawn: object = None  # the placement that the front ends have
+        super().__init__(log)
+
+    @property
+    def state(self) -> str:
+        """The run's state after the events so far; "new" before the first."""
+        return self._now.state
+
+    def take(self, event: Event) -> bool:
+        """Take in one event; quick, and draws nothing."""
+        with self._lock:
+            told, sampled = self._now.feed(event), self._loads.feed(event)
+            return told or sampled
+
+    @property
+    def machine(self) -> Machine:
+        """The machine with the roles where they are now."""
+        return machine(self._ground, self._now.placement)
+
+    @property
+    def _ground(self) -> Topology:
+        return self._topology or bare(self._now.placement)
+
+    def send(self) -> None:
+        """The numbers, and the drawing where the roles have moved."""
+        with self._lock:
+            now = described(self._now, self._loads, self._badge)
+            placement, picture = self._now.placement, None
+            if placement is not self._drawn and placement:
+                self._drawn, picture = placement, _picture(self.machine)
+                roles = [_role(self._ground, self._now, role) for role in Role if role in placement]
+        with self.hold_sync():
+            if picture is not None:
+                self.picture, self.roles = picture, roles
+            self.now = now
+
+    @property
+    def scene(self) -> Scene:
+        """The drawing at this moment, whole."""
+        with self._lock:
+            return with_heads(self.machine, self._loads.latest, self._now.sentence, self._now.at_work)
+
+    @property
+    def text(self) -> str:
+        """The same as a table for a terminal."""
+        with self._lock:
+            now, latest = self._now, self._loads.latest
+            rows = [
+                (device, *_numbers(latest.get(device)), ", ".join(now.roles_on(device)))
+                for device in dict.fromkeys((*self._ground.ids, *now.devices))
+            ]
+        return "\n".join([now.sentence, *columns([("device", "busy", "memory", "roles"), *rows], "<>><")])
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def twin(self) -> dict[str, str]:
+        """The drawing as it is now; before the run has begun words alone."""
+        return bundle(self.scene, self.text) if self._now.placement else words_alone(self.text)
+
+
+def _numbers(use: Use | None) -> tuple[str, str]:
+    if use is None:
+        return NOTHING, NOTHING
+    return percent(use.busy), memory(use)
+
+
+def percent(share: float | None) -> str:
+    """ "98%"; "n/a" where it is not known."""
+    return "n/a" if share is None else f"{share:.0%}"
+
+
+def memory(use: Use) -> str:
+    """ "61.2 of 80 GiB"."""
+    if use.memory_gib is None:
+        return "n/a"
+    return f"{use.memory_gib:.1f} GiB" if use.total_gib is None else f"{use.memory_gib:.1f} of {use.total_gib:.0f} GiB"
+
+
+def described(now: Now, loads: Loads, badge: str = "") -> dict[str, Any]:
+    """What changes all the time, as plain data."""
+    return {
+        **heading(now, badge),
+        "phase": now.running,
+        "at_work": list(now.at_work),
+        "seconds": {phase: duration(seconds) for phase, seconds in now.seconds.items()},
+        "uses": {device: _plain(use) for device, use in loads.latest.items()},
+    }
+
+
+def heading(now: Now, badge: str) -> dict[str, Any]:
+    """What stands above every view of the machine."""
+    return {"state": now.state, "title": now.name, "status": now.status, "badge": badge}
+
+
+def _plain(use: Use) -> dict[str, Any]:
+    """A sample with no more digits than are drawn."""
+    return {
+        "busy": None if use.busy is None else round(use.busy, 2),
+        "gib": None if use.memory_gib is None else round(use.memory_gib, 1),
+        "of": None if use.total_gib is None else round(use.total_gib, 1),
+        "roles": {role: round(gib, 1) for role, gib in use.roles.items()},
+        "why": use.why,
+        "facts": use.facts,
+    }
+
+
+def _picture(found: Machine) -> dict[str, Any]:
+    """The drawing for a browser, which has paper of its own."""
+    scene = found.scene
+    bare_scene = Scene(scene.width, scene.height, scene.items[1:], scene.title, scene.description)
+    places = {"tiles": [asdict(tile) for tile in found.tiles], "places": [asdict(place) for place in found.places]}
+    return {"svg": svg(bare_scene, "auto"), "width": scene.width, "head": HEAD, **places}
+
+
+def _role(topology: Topology, now: Now, role: Role) -> dict[str, Any]:
+    return {
+        "role": str(role),
+        "colour": ROLE_COLOUR[role],
+        "devices": list(now.placement[role]),
+        "phases": [phase for phase, workers in WORKERS.items() if role in workers],
+        "routes": [list(route) for route in routes(topology, now.placement, role)],
+    }
+
+
+_views: Shown[TopologyView] = Shown()
+
+
+def watch_topology(log: EventLog, topology: Topology | None = None, badge: str = "") -> TopologyView:
+    """The view of ``log`` on ``topology`` (left out: the devices that the run names). Asked again it is the same one."""
+    return _views.of(log) or _views.keep(log, TopologyView(log, topology, badge))
+
+
+def refresh(log: EventLog) -> None:
+    """Bring the static twin in the outputs of ``log``'s view up to date, where there is one."""
+    _views.refresh(log)
