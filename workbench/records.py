@@ -143,6 +143,52 @@ class Step(Record):
 
 
 @dataclass(frozen=True)
+class Load(Record):
+    """How busy the devices of one node were. Each list has an entry per device; None is "not known", and ``missing`` says why.
+
+    ``busy``: of a GPU the share of the time in which any kernel ran (not how many multiprocessors it used: that is ``sm``), of a CPU slot
+    the share of all CPUs that its processes had. Rates are means of the last ``seconds``, in 10^9 bytes per second.
+    """
+
+    seconds: float
+    devices: list[str]
+    busy: list[float | None]
+    sm: list[float | None]  # share of the multiprocessors at work, of GPUs that count it
+    memory_gib: list[float | None]
+    total_gib: list[float | None]
+    pcie_rx_gb_s: list[float | None]
+    pcie_tx_gb_s: list[float | None]
+    nvlink_rx_gb_s: list[float | None]
+    nvlink_tx_gb_s: list[float | None]
+    watts: list[float | None]
+    celsius: list[float | None]
+    sm_mhz: list[float | None]
+    memory_mhz: list[float | None]
+    throttled: list[str | None]  # what slows its clocks: "", "heat", "power cap, heat"
+    role_memory_gib: list[dict[str, float] | None]  # the roles of a process ("actor, rollout"; "" for those of others) -> its memory
+    role_busy: list[dict[str, float] | None]  # the same -> share of the time in which its kernels ran, or of all CPUs
+    missing: dict[str, list[str]]  # reason -> "sm" (of every device), "watts of local:3"
+
+
+@dataclass(frozen=True)
+class Ranks(Record):
+    """What each rank of a role spent on its own work in a phase, without waits for others; the envelope says which role and phase."""
+
+    step: int
+    seconds: list[float]  # in the order of the role's devices
+
+
+@dataclass(frozen=True)
+class Queue(Record):
+    """The engine's requests during a step's rollout, summed over its copies."""
+
+    step: int
+    running_mean: float
+    waiting_mean: float
+    preempted: int  # times that a request lost its place in the cache and was computed again
+
+
+@dataclass(frozen=True)
 class Samples(Record):
     """A few rows of a step's batch, for people to read."""
 
@@ -238,26 +284,8 @@ class State(Record):
     error: str = ""
 
 
-KINDS: dict[str, type[Record]] = {
-    re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower(): cls
-    for cls in (
-        RunStarted,
-        Progress,
-        EngineReady,
-        Memory,
-        Phase,
-        Sync,
-        Step,
-        Samples,
-        HeldOut,
-        Answers,
-        Knob,
-        Checkpoint,
-        Restored,
-        Seen,
-        Notice,
-        State,
-    )
+KINDS: dict[str, type[Record]] = {  # every record above, by its name in the stream
+    re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower(): cls for cls in Record.__subclasses__()
 }
 
 
