@@ -102,4 +102,4 @@ def test_asked_again_it_is_the_same_view() -> None:
     ],
 )
 def test_words_and_parts_of_a_head(expression: str, value: Any) -> None:
-    assert logic(["topology.js"], expression) == value
+    assert logic(["machine.js", "topology.js"], expression) == value

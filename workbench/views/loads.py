@@ -165,6 +165,13 @@ class Loads:
             columns.append([None if value is None else value * share for value, share in pairs])
         return [_mean(values) for values in zip(*columns, strict=True)]
 
+    def at_work(self, device: str, placement: Mapping[str, Sequence[str]]) -> list[str]:
+        """Who kept a device busy in each stretch: the role that worked there alone for the longest, "" where none did."""
+        here = frozenset(role for role, devices in placement.items() if device in devices)
+        shares = {role: self._shares(role, here) for role in here}
+        best = [max(shares, key=lambda role: shares[role][at], default="") for at in range(POINTS)]
+        return [role if role and shares[role][at] > 0 else "" for at, role in enumerate(best)]
+
     def _shares(self, role: str, here: frozenset[str]) -> list[float]:
         """Of each bucket the share in which phases of ``role`` ran, and none of the other roles in ``here``."""
         first = self._end - POINTS + 1

@@ -1,22 +1,8 @@
 // Draws what `topology.py` describes: `picture` (the machine, once for each placement), `roles` (who is where), and `now`
 // (numbers, four times a second). What `heads.py` draws once is drawn here as it changes.
 
-const SVG = "http://www.w3.org/2000/svg";
 const PAD = 7, BAR = 7, BUSY = 31, FULL = 46; // pixels, as in heads.py
 const ROOMY = 140, WIDE = 76, TIGHT = 32;
-const NONE = "—";
-
-const percent = (share) => (share === null ? "n/a" : `${Math.round(100 * share)}%`);
-
-/** As `memory_words` in heads.py: long where there is room. */
-function memoryWords(use, roomy) {
-  if (use.gib === null) return "n/a";
-  if (use.of === null) return roomy ? `${use.gib.toFixed(1)} GiB` : `${use.gib.toFixed(0)} G`;
-  if (roomy) return `${use.gib.toFixed(1)} of ${use.of.toFixed(0)} GiB`;
-  const short = `${use.gib.toFixed(0)}/${use.of.toFixed(0)}`;
-  return short.length <= 5 ? short : use.gib.toFixed(0);
-}
-
 /** The parts of a memory bar: [colour of a process's first role, share of the whole]; last what no role is known to hold. */
 function parts(use, colours) {
   if (use.gib === null || !use.of) return [];
@@ -38,13 +24,6 @@ function memoryOf(role, uses) {
 function deviceWords(device, use, roles) {
   const numbers = use ? `busy ${percent(use.busy)}, memory ${memoryWords(use, true)}${[use.why, use.facts].map((text) => text && `, ${text}`).join("")}` : "no sample yet";
   return `${device}: ${numbers}; ${roles.join(", ") || "no role"}`;
-}
-
-function shape(parent, tag, attributes) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  parent.append(made);
-  return made;
 }
 
 /** The head of one tile. The bars are there from the beginning; an update sets widths and texts, and nothing else. */

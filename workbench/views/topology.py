@@ -17,13 +17,14 @@ from workbench.topology import Topology
 from workbench.topology.drawing.display import bundle
 from workbench.topology.drawing.scene import Scene
 from workbench.topology.drawing.svg import svg
+from workbench.views.described import described, numbers
 from workbench.views.heads import with_heads
 from workbench.views.live import Live, Shown, source, words_alone
-from workbench.views.loads import Loads, Use
+from workbench.views.loads import Loads
 from workbench.views.machine import HEAD, Machine, bare, machine
 from workbench.views.now import Now
 from workbench.views.routes import routes
-from workbench.views.text import NOTHING, columns, duration
+from workbench.views.text import columns
 from workbench.views.timeline import WORKERS
 
 # Of every colour its name in a drawing too, which has hyphens.
@@ -33,7 +34,7 @@ COLOURS = {theme: {**colours, **{name.replace("_", "-"): colour for name, colour
 class TopologyView(Live):
     """The live view of one stream on one machine. ``watch_topology`` makes it. ``badge``: "replayed", "simulated" or nothing."""
 
-    _esm = source("topology.js")
+    _esm = source("machine.js", "topology.js")
     _css = source("topology.css")
     palette = traitlets.Dict(COLOURS).tag(sync=True)
     picture = traitlets.Dict().tag(sync=True)
@@ -92,7 +93,7 @@ class TopologyView(Live):
         with self._lock:
             now, latest = self._now, self._loads.latest
             rows = [
-                (device, *_numbers(latest.get(device)), ", ".join(now.roles_on(device)))
+                (device, *numbers(latest.get(device)), ", ".join(now.roles_on(device)))
                 for device in dict.fromkeys((*self._ground.ids, *now.devices))
             ]
         return "\n".join([now.sentence, *columns([("device", "busy", "memory", "roles"), *rows], "<>><")])
@@ -103,52 +104,6 @@ class TopologyView(Live):
     def twin(self) -> dict[str, str]:
         """The drawing as it is now; before the run has begun words alone."""
         return bundle(self.scene, self.text) if self._now.placement else words_alone(self.text)
-
-
-def _numbers(use: Use | None) -> tuple[str, str]:
-    if use is None:
-        return NOTHING, NOTHING
-    return percent(use.busy), memory(use)
-
-
-def percent(share: float | None) -> str:
-    """ "98%"; "n/a" where it is not known."""
-    return "n/a" if share is None else f"{share:.0%}"
-
-
-def memory(use: Use) -> str:
-    """ "61.2 of 80 GiB"."""
-    if use.memory_gib is None:
-        return "n/a"
-    return f"{use.memory_gib:.1f} GiB" if use.total_gib is None else f"{use.memory_gib:.1f} of {use.total_gib:.0f} GiB"
-
-
-def described(now: Now, loads: Loads, badge: str = "") -> dict[str, Any]:
-    """What changes all the time, as plain data."""
-    return {
-        **heading(now, badge),
-        "phase": now.running,
-        "at_work": list(now.at_work),
-        "seconds": {phase: duration(seconds) for phase, seconds in now.seconds.items()},
-        "uses": {device: _plain(use) for device, use in loads.latest.items()},
-    }
-
-
-def heading(now: Now, badge: str) -> dict[str, Any]:
-    """What stands above every view of the machine."""
-    return {"state": now.state, "title": now.name, "status": now.status, "badge": badge}
-
-
-def _plain(use: Use) -> dict[str, Any]:
-    """A sample with no more digits than are drawn."""
-    return {
-        "busy": None if use.busy is None else round(use.busy, 2),
-        "gib": None if use.memory_gib is None else round(use.memory_gib, 1),
-        "of": None if use.total_gib is None else round(use.total_gib, 1),
-        "roles": {role: round(gib, 1) for role, gib in use.roles.items()},
-        "why": use.why,
-        "facts": use.facts,
-    }
 
 
 def _picture(found: Machine) -> dict[str, Any]:
