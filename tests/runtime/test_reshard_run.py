@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import workbench as wb
 from workbench.runtime.cluster import connect
@@ -13,6 +14,7 @@ TASK = wb.tasks.sorting()
 MAPS: dict[str, dict[str, Any]] = {
     "merged": {"actor": "0-1 fsdp", "rollout": {"devices": [0, 1], "tp": 2, "mode": "merged"}},
     "full": {"actor": "0-1 fsdp", "rollout": {"devices": [0, 1], "tp": 2, "mode": "full"}},
+    "split": {"actor": "0-1 tp2", "rollout": {"devices": [0, 1], "mode": "merged"}},
     "copies": {"actor": "0-1", "rollout": {"devices": [0, 1], "mode": "merged"}},
 }
 
@@ -45,7 +47,7 @@ def a_run(model: Path, folder: Path, name: str, **more: Any) -> wb.Run:
     )
 
 
-@pytest.mark.parametrize("name", ["merged", *(pytest.param(name, marks=pytest.mark.long) for name in ("full", "copies"))])
+@pytest.mark.parametrize("name", ["merged", *(pytest.param(name, marks=pytest.mark.long) for name in ("full", "split", "copies"))])
 def test_engines_sample_from_what_the_ranks_trained(small_model: Path, tmp_path: Path, name: str) -> None:
     run = a_run(small_model, tmp_path, name)
     try:
@@ -56,6 +58,10 @@ def test_engines_sample_from_what_the_ranks_trained(small_model: Path, tmp_path:
         assert len({sync.checksum for sync in syncs}) == len(syncs)
         if name == "copies":
             assert (route.how, {sync.bytes for sync in syncs}) == ("stay", {0})
+        elif name == "split":  # each rank lacks the other's half of what tensor parallelism cuts; embedding and norms are whole on both
+            assert {sync.bytes for sync in syncs} == {
+                sum(t.nbytes for n, t in tensors_of(small_model).items() if t.ndim > 1 and "embed" not in n)
+            }
         else:  # of what lies in halves on two ranks each lacks what of its own half the other has
             assert route.how == "reshard"
             assert {sync.bytes for sync in syncs} == {moved_by_hand(run.path.parent, small_model)}
@@ -66,17 +72,22 @@ def test_engines_sample_from_what_the_ranks_trained(small_model: Path, tmp_path:
         run.close()
 
 
+def tensors_of(model: Path) -> dict[str, torch.Tensor]:
+    """The checkpoint's."""
+    from safetensors.torch import load_file
+
+    tensors: dict[str, torch.Tensor] = load_file(model / "model.safetensors")
+    return tensors
+
+
 def moved_by_hand(folder: Path, model: Path) -> int:
     """Bytes between two ranks, from shards of rows to an engine's halves: norms whole on both, columns of rows elsewhere, rows in place.
 
     Queries, keys, values, gate, up and the embedding are cut by rows on both sides, and rank r keeps what it has: but an uneven half of
     the vocabulary (40 words, cut as 20 and 20; the engine pads them to 64 and cuts at 32).
     """
-    from safetensors.torch import load_file
-
-    tensors = load_file(model / "model.safetensors")
     moved = 0
-    for name, tensor in tensors.items():
+    for name, tensor in tensors_of(model).items():
         if tensor.ndim == 1:  # each rank needs the other half
             moved += tensor.nbytes
         elif "o_proj" in name or "down_proj" in name:  # a quarter of it from each to the other

@@ -72,11 +72,7 @@ def test_in_words(tmp_path):
 @pytest.mark.parametrize(
     ("text", "asked", "why"),
     [
-        (
-            "actor: 0-1 tp2\nrollout: {devices: [0, 1], mode: merged}\n",
-            {},
-            "slices of a tensor-parallel trainer are not planned for the engine yet",
-        ),
+        ("actor: 0-1 tp2\n", {"full": True}, "transformers splits a frozen model: gradients of what stays whole would be partial"),
         (
             "actor: 0\nrollout: 1\n",
             {"full": True},

@@ -39,9 +39,9 @@ def check_runnable(devices: "DeviceMap", machine: Topology | None = None, *, lor
         raise ConfigError(f"{first.asked} ({first.code})", first.found + more, first.fix.text)
     rollout, actor = devices.places[Role.ROLLOUT], devices.places[Role.ACTOR]  # they have devices: the checks tell else
     mode = rollout.mode if lora or rollout.mode != "auto" else "full"
-    if mode in ("merged", "full") and actor.tp > 1:
-        found = "slices of a tensor-parallel trainer are not planned for the engine yet"
-        raise ConfigError(f"actor: {str(actor)!r}, rollout: mode {mode}", found, "write mode: adapter, or the actor's layout: fsdp")
+    if mode == "full" and actor.tp > 1:
+        found = "transformers splits a frozen model: gradients of what stays whole would be partial"
+        raise ConfigError(f"actor: {str(actor)!r}, mode full", found, "write the actor's layout: fsdp, or train an adapter")
     if mode == "full" and not same_devices(devices, Role.ACTOR, Role.ROLLOUT, machine):
         found = "whole weights reach engines in the trainer's own processes, and this engine has devices of its own"
         raise ConfigError(f"rollout: {str(rollout)!r}, mode full", found, "give actor and rollout the same devices, or train an adapter")

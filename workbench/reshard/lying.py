@@ -76,6 +76,31 @@ class Fsdp(Lying):
 
 
 @dataclass(frozen=True)
+class Split(Lying):
+    """A tensor-parallel trainer: ``copies`` models of ``tp`` consecutive ranks each. Parameters in ``whole`` are not split."""
+
+    tp: int
+    copies: int = 1
+    whole: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        check_sizes("tensor-parallel trainer", {"tp": self.tp, "copies": self.copies})
+
+    @property
+    def ranks(self) -> int:
+        """Of all copies."""
+        return self.tp * self.copies
+
+    def shard(self, parameter: Parameter, rank: int) -> Shard:
+        """The rank's share in a tensor of its own."""
+        return parameter.uncut() if parameter.name in self.whole else parameter.share(rank % self.tp, self.tp)
+
+    def group(self, rank: int) -> int:
+        """Its copy of the model."""
+        return rank // self.tp
+
+
+@dataclass(frozen=True)
 class Engine(Lying):
     """``dp`` engines of ``tp`` ranks. A tensor-parallel group is ``tp`` consecutive ranks, as vLLM's external_launcher has it; ``strided``:
     every ``dp``-th rank, which vLLM needs permuted ranks for.

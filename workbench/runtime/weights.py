@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from workbench.errors import ConfigError, StateError
+from workbench.errors import StateError
 from workbench.models.actor import Actor
 from workbench.reshard.apply import Read, apply
-from workbench.reshard.lying import Ddp, Fsdp, Lying
+from workbench.reshard.lying import Ddp, Fsdp, Lying, Split
 from workbench.reshard.lying import Engine as Engines
 from workbench.reshard.merge import Delta, Merging, merging, plain, rounding
 from workbench.reshard.parameters import Block, Cut, Parameter, fuse
@@ -36,7 +36,7 @@ class ByWeights:
         self._target = {part.name: tensors[one.tensor] for one in laid for part in one.parts}
         self.parameters = tuple(parameter for one in laid for parameter in parameters_of(one, tensors[one.tensor]))
         engines = Engines(engine.plan.tp, ranks.size // engine.plan.tp)
-        self.schedule: Schedule = schedule(self.parameters, _lying(actor), engines)
+        self.schedule: Schedule = schedule(self.parameters, _lying(actor, self.parameters), engines)
         mine = (copy for copy in (*self.schedule.stays, *self.schedule.copies) if copy.source_rank == self._rank)
         self._own = tuple({(copy.parameter, copy.part): copy for copy in mine}.values())
 
@@ -112,8 +112,11 @@ def _views(laid: Laid, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     return {part.name: tensor.narrow(laid.dim, start, part.rows) for part, start in zip(laid.parts, starts, strict=False)}
 
 
-def _lying(actor: Actor) -> Lying:
-    if actor.layout.kind == "tp":
-        found = "slices of a tensor-parallel trainer are not planned for the engine yet"
-        raise ConfigError(f"actor: {actor.layout}", found, "write rollout: {mode: adapter}, or the actor's layout: fsdp")
-    return Fsdp(actor.ranks.size) if actor.layout.kind == "fsdp" else Ddp(actor.ranks.size)
+def _lying(actor: Actor, parameters: Sequence[Parameter]) -> Lying:
+    """How the trainer's weights lie over its ranks."""
+    kind, size = actor.layout.kind, actor.ranks.size
+    if kind != "tp":
+        return Fsdp(size) if kind == "fsdp" else Ddp(size)
+    mine = actor.base_weights()
+    whole = frozenset(parameter.name for parameter in parameters if tuple(mine[parameter.name].shape) == parameter.shape)
+    return Split(actor.layout.tp, size // actor.layout.tp, whole)
