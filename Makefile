@@ -31,7 +31,7 @@ demo: setup
 	$(BIN)/workbench run recipes/quickstart.ipynb $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lab: setup
 	JUPYTER_PREFER_ENV_PATH=1 exec $(BIN)/jupyter lab $(ROOT_FLAG) --LabApp.default_url=/lab/tree/notebooks $(ARGS)

@@ -20,12 +20,39 @@ if TYPE_CHECKING:
     from workbench.runtime.worker import Worker
 
 CHARACTERS = "0123456789 =abcdefghijklmnopqrstuvwxyz"
+# Of the tests in two processes these begin, so that neither process ends with one of them while the other has nothing left.
+LONGEST = (
+    "test_notebooks.py",
+    "test_kills.py",
+    "test_ray.py",
+    "test_restore.py",
+    "test_nodes_run.py",
+    "test_ppo_run.py",
+)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """``make test`` asks for ``-n auto``: two processes, since tests wait more than they compute, and an engine takes 2 GB.
+
+    None beside the first where tests share a GPU, a browser or the terminal.
+    """
+    alone = "not gpu" not in config.option.markexpr or config.option.capture == "no"
+    return 0 if alone else 2
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In one of two processes the longest files come first; both have to agree on the order."""
+    if hasattr(config, "workerinput"):
+        rank = {name: n for n, name in enumerate(LONGEST)}
+        items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
 
 
 @pytest.fixture(scope="session", autouse=True)
 def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where models are kept, in all processes of the session: the tiny one is warmed up once, and the user's own folder is left alone."""
-    path = tmp_path_factory.mktemp("cache")
+    base = tmp_path_factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"
+    path.mkdir(exist_ok=True)
     os.environ["WORKBENCH_CACHE"] = str(path)
     return path
 

@@ -7,15 +7,20 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from tests import conftest
+
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
+PYTEST = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
 
 
 def program(path: Path, text: str) -> Path:
@@ -83,6 +88,36 @@ def test_ci_runs_the_command_of_the_readme():
     commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
     assert commands == ["set -euo pipefail", 'cd "$(dirname "$0")/.."', "rm -rf .venv", "make test"]
     assert os.access(ROOT / ".ci/run", os.X_OK)
+
+
+# ---------------------------------------------------------------- make test
+
+
+def test_tests_run_in_two_processes_file_by_file(clone):
+    flags = "-n auto --dist loadfile --no-loadscope-reorder"
+    assert make(clone, "-n", "test").stdout == f".venv/bin/python -m pytest {flags} \n"
+    assert make(clone, "-n", "test", "ARGS=-n 0 -k x").stdout == f".venv/bin/python -m pytest {flags} -n 0 -k x\n"  # the last -n counts
+
+
+@pytest.mark.parametrize(
+    ("marks", "capture", "processes"),
+    [
+        (PYTEST["addopts"].split("'")[1], "fd", 2),  # the default
+        ("gpu", "fd", 0),
+        ("browser", "fd", 0),
+        ("long", "fd", 0),
+        ("not browser", "fd", 0),
+        ("not gpu", "no", 0),
+    ],
+)
+def test_who_shares_a_gpu_a_browser_or_the_terminal_has_one(marks, capture, processes):
+    options = SimpleNamespace(option=SimpleNamespace(markexpr=marks, capture=capture))
+    assert conftest.pytest_xdist_auto_num_workers(options) == processes
+
+
+def test_the_files_that_come_first_are_there():
+    names = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert set(conftest.LONGEST) <= names
 
 
 # ---------------------------------------------------------------- make lab

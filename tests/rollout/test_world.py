@@ -15,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from tests.blocks import SHARED_MEMORY, left_behind
 from tests.rollout.ranks import Ranks, hear, say
 from workbench.errors import ConfigError, EngineError, Stopped
 from workbench.rollout import inner, inner_cpu
@@ -195,7 +196,7 @@ def second_pair(rank: int, model: Path) -> None:
 @pytest.fixture(scope="module")
 def seen(small_model: Path) -> Iterator[dict[str, list[Any]]]:
     """What each rank of both pairs said, by the moment."""
-    blocks = set(inner_cpu.SHARED_MEMORY.iterdir())
+    before = set(SHARED_MEMORY.iterdir())
     first = Ranks(first_pair, small_model)
     found = {"refused": first.all(), "own": first.all(), "together": first.all()}
     second = Ranks(second_pair, small_model)
@@ -211,9 +212,8 @@ def seen(small_model: Path) -> Iterator[dict[str, list[Any]]]:
         found["afterwards"] = second.all()
         for process in second.processes:
             process.join(20)
-        found["blocks"] = [
-            str(path) for path in inner_cpu.SHARED_MEMORY.iterdir() if path not in blocks and not path.name.startswith("sem.")
-        ]
+        found["left"] = [process.pid for process in (*first.processes, *second.processes) if process.is_alive()]
+        found["left"] += sorted(left_behind(before))
         yield found
     finally:
         first.kill()
@@ -295,7 +295,7 @@ def test_after_a_kill_nothing_is_left_and_the_next_engine_starts(seen: Seen) -> 
     assert seen["alive"] == [True]  # rank 0 waits for rank 1, until it is ended too
     before, _, after, _ = seen["afterwards"][0]
     assert [ids for ids, _ in before] == [ids for ids, _ in after]
-    assert seen["blocks"] == []
+    assert seen["left"] == []
 
 
 # ---------------------------------------------------------------- without an engine

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import workbench as wb
+from tests.blocks import SHARED_MEMORY, left_behind
 from workbench.errors import CollectiveError, ConfigError, WorkerError
 from workbench.runtime.cluster import connect
 
@@ -251,19 +253,19 @@ run.wait()
 
 
 def test_a_dead_kernel_leaves_nothing(small_model: Path, tmp_path: Path) -> None:
-    before = set(Path("/dev/shm").iterdir())
+    before = set(SHARED_MEMORY.iterdir())
     command = [sys.executable, "-c", PROGRAM, str(small_model), str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as kernel:
         assert kernel.stdout is not None
         path = next(line.strip() for line in kernel.stdout if line.startswith(str(tmp_path)))
         pids = [seat["pid"] for seat in json.loads((Path(path) / "placement.json").read_text())]
+        pids += [child.pid for child in psutil.Process(kernel.pid).children(recursive=True)]  # Ray's own
         kernel.kill()
     end = time.monotonic() + 15
     while any(map(is_alive, pids)) and time.monotonic() < end:
         time.sleep(0.1)
     assert not any(map(is_alive, pids))
-    left = {path for path in set(Path("/dev/shm").iterdir()) - before if not path.name.startswith("sem.")}
-    assert left == set()
+    assert left_behind(before) == set()
 
 
 def test_what_can_not_be_is_refused_before_anything_starts(small_model: Path, tmp_path: Path) -> None:
