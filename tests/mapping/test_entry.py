@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from jsonschema import Draft202012Validator
 
 from tests.mapping.maps import MAPS
@@ -163,6 +163,7 @@ def test_what_schema_and_reader_refuse(text: str) -> None:
         DeviceMap.parse(text)
 
 
+@settings(deadline=None)
 @given(MAPS)
 def test_what_a_map_writes_agrees_with_the_schema(roles: dict[str, Any]) -> None:
     VALIDATOR.validate(DeviceMap(**roles).to_dict())

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import ConfigError
@@ -166,6 +166,7 @@ def test_slices_by_hand() -> None:
     assert Fan(4, 2).slices(2) == (range(0), range(1), range(1, 1), range(1, 2))  # more copies than work
 
 
+@settings(deadline=None)
 @given(st.integers(1, 64), st.integers(1, 8), st.integers(0, 5000))
 def test_slices_cover_everything_in_order_and_are_nearly_equal(copies: int, width: int, count: int) -> None:
     parts = Fan(copies, width).slices(count)
@@ -175,6 +176,7 @@ def test_slices_cover_everything_in_order_and_are_nearly_equal(copies: int, widt
     assert max(sizes) - min(sizes) <= 1
 
 
+@settings(deadline=None)
 @given(st.integers(1, 16), st.integers(1, 8))
 def test_every_copy_is_led_by_its_own_first_rank(copies: int, width: int) -> None:
     fan = Fan(copies, width)

@@ -180,7 +180,7 @@ def test_a_worker_that_is_killed_stops_the_run(spread: wb.Run) -> None:
     with pytest.raises(WorkerError, match=r"^worker actor, rank 1 of 2"):  # the cause, also where it is tried again
         list(spread.train(1))
     spread.close()
-    assert not any(map(is_alive, pids))
+    assert list(filter(is_alive, pids)) == []
 
 
 @pytest.fixture(scope="module")
@@ -237,7 +237,7 @@ def test_a_rank_that_hangs_is_named(restored: wb.Run) -> None:
         restored.wait()
     assert time.monotonic() - began < 30
     restored.close()
-    assert not any(map(is_alive, pids))
+    assert list(filter(is_alive, pids)) == []
 
 
 PROGRAM = """
@@ -264,7 +264,7 @@ def test_a_dead_kernel_leaves_nothing(small_model: Path, tmp_path: Path) -> None
     end = time.monotonic() + 15
     while any(map(is_alive, pids)) and time.monotonic() < end:
         time.sleep(0.1)
-    assert not any(map(is_alive, pids))
+    assert list(filter(is_alive, pids)) == []
     assert left_behind(before) == set()
 
 
