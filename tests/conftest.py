@@ -27,6 +27,8 @@ LONGEST = (
     "test_ray.py",
     "test_restore.py",
     "test_nodes_run.py",
+    "test_full_finetune.py",
+    "test_reshard_run.py",
     "test_ppo_run.py",
 )
 
