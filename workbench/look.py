@@ -9,6 +9,7 @@ from workbench.errors import StateError
 from workbench.events import Event, EventLog, standing
 from workbench.metrics import Metrics, findings, metrics, records_of
 from workbench.records import HeldOut, Seen, Step
+from workbench.telemetry.bubbles import Bubbles, bubbles
 
 if TYPE_CHECKING:
     from workbench.training import Training
@@ -44,6 +45,13 @@ class Reading(ABC):
         ``seconds``: how wide the picture is, so that several runs can have one scale.
         """
         return views.timeline(self._log.events, first, last, seconds)
+
+    def bubbles(self, first: int | None = None, last: int | None = None) -> Bubbles:
+        """How long each role kept each device busy in steps ``first`` to ``last`` (all), and what idle devices waited for.
+
+        Busy and idle add up to the steps' wall time exactly. Raises StateError before the first step.
+        """
+        return bubbles(self._log.events, first, last)
 
     @property
     def metrics(self) -> Metrics:
