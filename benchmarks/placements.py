@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -23,9 +22,13 @@ import workbench as wb
 from benchmarks.common import write
 from benchmarks.grpo_step import read, settings
 
-PLACEMENTS: dict[str, tuple[dict[str, str], int]] = {  # name -> map, overlap
+PLACEMENTS: dict[str, tuple[dict[str, Any], int]] = {  # name -> map, overlap
     "one": ({"actor": "0"}, 0),
+    "one_merged": ({"actor": "0", "rollout": {"devices": "0", "mode": "merged"}}, 0),
+    "one_zero_copy": ({"actor": "0", "rollout": {"devices": "0", "mode": "zero_copy"}}, 0),
     "ddp": ({"actor": "0-1"}, 0),
+    "ddp_merged": ({"actor": "0-1", "rollout": {"devices": "0-1", "mode": "merged"}}, 0),
+    "fsdp_merged": ({"actor": "0-1 fsdp", "rollout": {"devices": "0-1", "tp": 2, "mode": "merged"}}, 0),
     "fsdp": ({"actor": "0-1 fsdp", "rollout": "0-1"}, 0),
     "apart": ({"actor": "0", "rollout": "1"}, 0),
     "overlap": ({"actor": "0", "rollout": "1"}, 1),
@@ -52,24 +55,18 @@ def gpus() -> list[dict[str, float | str]]:
     ]
 
 
-# Rollouts here begin at full width and end together: few graphs are enough, and each map starts an engine.
-GRAPHS = {"cudagraph_capture_sizes": [1, 4, 16, 64, 128, 256, 384, 512], "cudagraph_specialize_lora": False}
-
-
 def measure(name: str, arguments: argparse.Namespace, model: Path) -> dict[str, Any]:
     """One map of ``PLACEMENTS``."""
     places, overlap = PLACEMENTS[name]
     return measure_map(name, places, arguments, model, overlap=overlap)
 
 
-def measure_map(name: str, places: dict[str, str], arguments: argparse.Namespace, model: Path, **changes: Any) -> dict[str, Any]:
+def measure_map(name: str, places: dict[str, Any], arguments: argparse.Namespace, model: Path, **changes: Any) -> dict[str, Any]:
     """One map: medians over all steps but the first ``arguments.skip``, and what is left of it afterwards. ``changes``: of the run."""
     before, began = gpus(), time.monotonic()
     chosen = settings(arguments, model)
-    if before:
-        chosen["engine"] = replace(chosen["engine"], extra={"compilation_config": GRAPHS})
     run = wb.Run(
-        wb.DeviceMap(**places),
+        wb.DeviceMap.load(places),
         **(chosen | changes),
         topology=None if before else wb.Topology.cpu(slots=4),
         runtime="ray",
@@ -104,12 +101,17 @@ def of_run(run: wb.Run, skip: int) -> dict[str, Any]:
         "seconds_per_step": median(s.seconds for s in steps),
         "step_seconds": [round(s.seconds, 3) for s in run.steps],
         "phase_seconds": {phase: median(s.phase_seconds.get(phase, 0.0) for s in steps) for phase in steps[0].phase_seconds},
+        "rollout_tokens_per_second": median(s.tokens_completion / s.phase_seconds["rollout"] for s in steps),
         "ahead_seconds": median(s.ahead_seconds for s in steps),
         "staleness": max(s.staleness for s in steps),
         "share_beyond_the_phases": {"median": median(beyond), "max": max(beyond)},
         "sync": {
             "seconds": median(s.seconds for s in syncs),
             "proof_seconds": median(s.proof_seconds for s in syncs),
+            "mode": syncs[-1].mode,
+            "written": syncs[-1].written,
+            "scheduled": syncs[-1].scheduled,
+            "rounding": syncs[-1].rounding,
             "bytes": syncs[-1].bytes,
         },
         "logprob_diff": {"max": max(s.logprob_diff_max for s in steps), "mean": median(s.logprob_diff_mean for s in steps)},
@@ -122,7 +124,8 @@ def of_run(run: wb.Run, skip: int) -> dict[str, Any]:
 
 def fits(name: str, count: int) -> bool:
     """Whether a map's devices are there. On a machine without GPUs there are four CPU slots."""
-    numbers = [int(number) for place in PLACEMENTS[name][0].values() for number in place.split()[0].split("-")]
+    places = [place["devices"] if isinstance(place, dict) else place for place in PLACEMENTS[name][0].values()]
+    numbers = [int(number) for place in places for number in place.split()[0].split("-")]
     return max(numbers) < (count or 4)
 
 
@@ -143,7 +146,6 @@ def main() -> None:
     figures: dict[str, Any] = {
         "what": "GRPO, LoRA r16 all-linear, adapter mode, a process per GPU through Ray",
         "gpus": [gpu["name"] for gpu in found],
-        "engine": GRAPHS if found else {},
         "shape": {"model": arguments.shape, **{k: getattr(arguments, k) for k in ("prompts", "group", "prompt_tokens", "tokens")}},
         "steps": {"measured": arguments.steps - arguments.skip, "skipped": arguments.skip},
         "placements": {},

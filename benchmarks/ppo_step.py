@@ -15,7 +15,7 @@ from typing import Any
 import workbench as wb
 from benchmarks.common import write
 from benchmarks.grpo_step import read
-from benchmarks.placements import GRAPHS, gpus, make_elsewhere, measure_map
+from benchmarks.placements import gpus, make_elsewhere, measure_map
 
 MAPS: dict[str, dict[str, str]] = {
     "one_base": {"actor": "0", "critic": "share:actor"},
@@ -40,7 +40,6 @@ def main() -> None:
     figures: dict[str, Any] = {
         "what": "PPO with a KL in the reward, LoRA r16 actor and critic, adapter mode, a process per GPU through Ray",
         "gpus": [gpu["name"] for gpu in found],
-        "engine": GRAPHS if found else {},
         "shape": {"model": arguments.shape, **{k: getattr(arguments, k) for k in ("prompts", "group", "prompt_tokens", "tokens")}},
         "steps": {"measured": arguments.steps - arguments.skip, "skipped": arguments.skip},
         "maps": {},
