@@ -2,9 +2,13 @@
 
 from typing import Any
 
+from workbench.palette import THEMES
 from workbench.views.loads import Loads, Use
 from workbench.views.now import Now
 from workbench.views.text import NOTHING, duration
+
+# Surfaces and shades too, and of every colour its name in a drawing, which has hyphens.
+COLOURS = {theme: {**colours, **{name.replace("_", "-"): colour for name, colour in colours.items()}} for theme, colours in THEMES.items()}
 
 
 def numbers(use: Use | None) -> tuple[str, str]:

@@ -135,6 +135,21 @@ def timeline(events: Iterable[Event], first: int | None = None, last: int | None
     return _shown(begun.name, _placement(begun, events), _phases(recent), range(first, last + 1), seconds)
 
 
+def recent(events: Iterable[Event], count: int) -> tuple[Timeline, float] | None:
+    """The last ``count`` steps that have a phase, the one under way among them, and when on the driver's clock the picture begins.
+
+    None before the first phase has ended.
+    """
+    events = list(events)
+    phases = _phases(_of_this_process(standing(events)))
+    if not phases:
+        return None
+    begun, last = records_of(events, RunStarted)[0], max(record.step for _, record in phases)
+    first = max(min(record.step for _, record in phases), last - count + 1)
+    shown = _shown(begun.name, _placement(begun, events), phases, range(first, last + 1), None)
+    return shown, max(_end(record) for _, record in phases if record.step <= last) - shown.seconds
+
+
 def _placement(begun: RunStarted, events: Sequence[Event]) -> Mapping[str, Sequence[str]]:
     """Where every role is now: a restore may have put it elsewhere."""
     moved = [restored.placement for restored in records_of(events, Restored) if restored.placement]

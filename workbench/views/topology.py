@@ -11,13 +11,13 @@ from typing import Any
 import traitlets
 
 from workbench.events import Event, EventLog
-from workbench.palette import ROLE_COLOUR, THEMES
+from workbench.palette import ROLE_COLOUR
 from workbench.roles import Role
 from workbench.topology import Topology
 from workbench.topology.drawing.display import bundle
 from workbench.topology.drawing.scene import Scene
 from workbench.topology.drawing.svg import svg
-from workbench.views.described import described, numbers
+from workbench.views.described import COLOURS, described, numbers
 from workbench.views.heads import with_heads
 from workbench.views.live import Live, Shown, source, words_alone
 from workbench.views.loads import Loads
@@ -26,9 +26,6 @@ from workbench.views.now import Now
 from workbench.views.routes import routes
 from workbench.views.text import columns
 from workbench.views.timeline import WORKERS
-
-# Of every colour its name in a drawing too, which has hyphens.
-COLOURS = {theme: {**colours, **{name.replace("_", "-"): colour for name, colour in colours.items()}} for theme, colours in THEMES.items()}
 
 
 class TopologyView(Live):
