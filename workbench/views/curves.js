@@ -13,7 +13,7 @@ function layout(el) {
   parts.status = element(element(root, "div", "wb-status"), "span");
   parts.facts = element(root, "div", "wb-facts");
   parts.panels = element(root, "div", "wb-panels");
-  parts.samples = element(root, "div", "wb-samples");
+  parts.samples = element(root, "div", "wb-excerpt");
   parts.more = element(root, "details", "wb-more"); // last, so that it moves nothing when it comes
   parts.fold = element(parts.more, "summary");
   parts.folded = element(parts.more, "div", "wb-panels");
