@@ -60,7 +60,7 @@ class Code:
     severity: Severity
 
 
-RUN_CODES: Mapping[str, Code] = {  # of a run while it trains; ``workbench.telemetry`` finds them
+STEP_CODES: Mapping[str, Code] = {  # of what a run learns
     # the policy
     "WB701": Code("KL blows up", "error"),
     "WB702": Code("entropy collapses", "warning"),
@@ -74,6 +74,17 @@ RUN_CODES: Mapping[str, Code] = {  # of a run while it trains; ``workbench.telem
     "WB722": Code("length is rewarded", "warning"),
     "WB723": Code("repetition is rewarded", "warning"),
 }
+LOAD_CODES: Mapping[str, Code] = {  # of how it uses its machine
+    "WB731": Code("starved of data", "warning"),
+    "WB732": Code("bound by communication", "warning"),
+    "WB733": Code("memory full and little work", "warning"),
+    "WB734": Code("one rank is late", "warning"),
+    "WB735": Code("memory nearly full", "warning"),
+    "WB736": Code("clocks are slowed", "warning"),
+    "WB737": Code("rollout and update take turns", "warning"),
+    "WB738": Code("engine queue too long or too short", "warning"),
+}
+RUN_CODES: Mapping[str, Code] = {**STEP_CODES, **LOAD_CODES}  # of a run while it trains; ``workbench.telemetry`` finds them
 
 CODES: Mapping[str, Code] = {
     # devices

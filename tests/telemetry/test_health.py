@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 import pytest
 
 from tests.telemetry.streams import a_step, healthy, records, seen, watched
-from workbench.findings import CODES, RUN_CODES
+from workbench.findings import CODES, STEP_CODES
 from workbench.records import Knob, Restored, RunStarted, Seen, Step
 from workbench.telemetry import RULES, Limits, Watcher
 
@@ -59,7 +59,7 @@ def wild(seed: int) -> Iterator[Step]:
 
 def test_no_number_stops_a_run() -> None:
     for seed in range(150):
-        assert all(one.code in RUN_CODES for one in watched(wild(seed)))
+        assert all(one.code in STEP_CODES for one in watched(wild(seed)))
 
 
 # ---------------------------------------------------------------- what a watcher remembers
@@ -106,8 +106,8 @@ def test_a_knob_acts_from_its_step_on_and_may_be_turned_back_before() -> None:
 
 
 def test_every_rule_has_its_code_and_every_code_its_rule() -> None:
-    assert [code for code in RUN_CODES if any(code in (rule.__doc__ or "") for rule in RULES)] == list(RUN_CODES)
-    assert len(RULES) == len(RUN_CODES)
+    assert [code for code in STEP_CODES if any(code in (rule.__doc__ or "") for rule in RULES)] == list(STEP_CODES)
+    assert len(RULES) == len(STEP_CODES)
 
 
 # ---------------------------------------------------------------- the policy

@@ -2,6 +2,7 @@
 
 from workbench.telemetry.health import RULES, Watcher
 from workbench.telemetry.limits import Limits
+from workbench.telemetry.load_lookout import LoadLookout
 from workbench.telemetry.lookout import Lookout
 
-__all__ = ["RULES", "Limits", "Lookout", "Watcher"]
+__all__ = ["RULES", "Limits", "LoadLookout", "Lookout", "Watcher"]

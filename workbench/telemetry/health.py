@@ -8,17 +8,16 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from workbench.findings import CODES
 from workbench.records import Knob, Record, Restored, RunStarted, Seen, Step
 from workbench.telemetry.critic_signs import critic_explains_nothing, value_loss_explodes
+from workbench.telemetry.ledger import Ledger
 from workbench.telemetry.limits import Limits
 from workbench.telemetry.policy_signs import completions_are_cut, entropy_collapses, kl_blows_up, nothing_to_learn
 from workbench.telemetry.reward_signs import length_is_paid, repetition_is_paid, reward_drifts
-from workbench.telemetry.window import Rule, Sign, Swap, Window
+from workbench.telemetry.window import Rule, Swap, Window
 
 RULES: tuple[Rule, ...] = (
     kl_blows_up,
@@ -40,8 +39,7 @@ class Watcher:
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self.open: dict[str, Seen] = {}  # code -> as it began
-        self._calm: dict[str, int] = {}  # code -> steps without its sign
+        self._ledger = Ledger(self.limits.calm)
         self._steps: deque[Step] = deque(maxlen=self.limits.memory)
         self._begin: list[Step] = []
         self._swaps: deque[Swap] = deque(maxlen=_KEPT)
@@ -74,7 +72,7 @@ class Watcher:
             self._begin.append(step)
         window = Window(tuple(self._steps), self._begin, self._swaps, self._turned, self._knobs)
         signs = [sign for rule in RULES if (sign := rule(window, self.limits)) is not None]
-        return [*self._ended(step.step, {sign.code for sign in signs}), *self._begun(step.step, signs)]
+        return self._ledger.enter(step.step, signs)
 
     # ------------------------------------------------------------ inside
 
@@ -102,21 +100,6 @@ class Watcher:
                 self._swaps.append(Swap(last.step, f"after the reward's {name} went from {before:g} to {value:g}"))
             elif name.endswith("model_changed") and value > 0:
                 self._swaps.append(Swap(last.step, f"after another model answered for the reward ({name})"))
-
-    def _begun(self, step: int, signs: list[Sign]) -> list[Seen]:
-        new = [sign for sign in signs if sign.code not in self.open]
-        for sign in new:
-            code = CODES[sign.code]
-            self.open[sign.code] = Seen(sign.code, code.title, code.severity, step, sign.since, sign.found, sign.fix)
-        return [self.open[sign.code] for sign in new]
-
-    def _ended(self, step: int, shown: set[str]) -> list[Seen]:
-        for code in self.open:
-            self._calm[code] = 0 if code in shown else self._calm.get(code, 0) + 1
-        over = [code for code in self.open if self._calm[code] >= self.limits.calm]
-        for code in over:
-            del self._calm[code]
-        return [replace(self.open.pop(code), step=step, ended=True) for code in over]
 
 
 def _moved(before: Any, now: Any, share: float) -> bool:

@@ -52,3 +52,24 @@ class Limits:
     drift_silent_noise: float = 8.0  # where nothing says that anything changed: this is asked at every step
     drift_spread: float = 0.25  # of the rewards' deviation within a step: less is seen in a large batch, and changes little
     drift_kl: float = 0.05  # that the policy has moved at most; else it may have learnt
+
+    load_steps: int = 5  # in a row that show a sign of the load; a checkpoint or another job's start slows one or two
+    data_share: float = 0.2  # of a step's time that it waits for prompts; usually that is near 0, since they are tokenized ahead
+    use_fall: float = 0.7  # of the use in the first steps, or less; lengths and batches move it by some percent
+    use_least: float = 0.15  # of all time, that the use must have fallen by: 9 % instead of 13 % is no loss
+    use_noise: float = 4.0
+    traffic_rise: float = 1.5  # times; gradients and weights have the same size in every step
+    traffic_least: float = 1.0  # GB/s more: a link of 16 to 900 does not notice less
+    full_share: float = 0.9  # of a GPU's memory
+    idle_share: float = 0.3  # of the time at work with a kernel running: the rest is the host's, between them
+    rank_factor: float = 1.25  # times the median of the other ranks; packed batches differ by some percent, and not always on the same rank
+    rank_least: float = 0.02  # seconds more: phases of a few milliseconds scatter by factors
+    brief_steps: int = 3  # in a row, of what is a state of the device and not a mean
+    nearly_full: float = 0.97  # of a GPU's memory; 140 GiB leave 4 for a longer batch
+    slowed_share: float = 0.5  # of the samples: short dips at a change of load are how clocks are steered
+    turn_busy: float = 0.8  # mean of the devices whose phase it is, "95"
+    turn_idle: float = 0.2  # and of the others, "5"
+    turn_share: float = 0.2  # of a step that either phase takes at least: less is not worth a change
+    preempted_share: float = 0.01  # of a step's completions that the engine computed again: now and then one is nothing
+    queue_factor: float = 2.0  # requests that wait for each that is decoded: the rollout is made in three turns and more
+    tail_share: float = 0.15  # of a step's completions that are decoded together on average; equal lengths make 1, reasoning 0.3 to 0.5
