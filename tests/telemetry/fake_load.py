@@ -1,5 +1,7 @@
 """NVML as the sampler asks it, on GPUs of our own: names, structures and errors of pynvml, which can't run without a driver."""
 
+import ctypes
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -30,6 +32,11 @@ class Chip:
     lacks: dict[str, int] = field(default_factory=dict)
 
 
+def address(sample: Any) -> int | None:
+    """Where a sample of GPM lies."""
+    return ctypes.cast(sample, ctypes.c_void_p).value
+
+
 class FakeNVML:
     """Also counts how often it is open, and its samples of GPM."""
 
@@ -41,7 +48,8 @@ class FakeNVML:
         self.chips = {chip.uuid: chip for chip in chips}
         self.refused = refused
         self.open = self.samples = 0
-        self.taken: Chip | None = None
+        self.taken: list[tuple[int, Chip]] = []  # samples of GPM: where they lie, and of which GPU
+        self.addresses = itertools.count(4096, 64)
         self.since: list[int] = []  # of the questions for the use by process
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
@@ -71,19 +79,19 @@ class FakeNVML:
 
     def alloc(self) -> Any:
         self.samples += 1
-        return pynvml.c_nvmlGpmSample_t()
+        return ctypes.cast(next(self.addresses), pynvml.c_nvmlGpmSample_t)
 
     def free(self, sample: Any) -> None:
         self.samples -= 1
 
     def take(self, chip: Chip, sample: Any) -> Any:
-        self.taken = chip
+        self.taken.append((address(sample), chip))
         return sample
 
     def metrics(self, asked: Any) -> Any:
         assert (asked.version, asked.numMetrics) == (1, 3)
-        chip = self.taken
-        assert chip is not None
+        chip = self.taken[-1][1]
+        assert [where for where, of in self.taken if of is chip][-2:] == [address(asked.sample1), address(asked.sample2)]  # the older first
         values = {2: chip.sm_percent, 20: chip.pcie_mib[0], 21: chip.pcie_mib[1]}
         for place in range(asked.numMetrics):
             asked.metrics[place].value = values[asked.metrics[place].metricId]

@@ -131,12 +131,21 @@ def test_without_a_driver_every_gpu_says_so() -> None:
     assert load.missing == {"n/a: NVML Shared Library Not Found": list(VALUES)}
 
 
-def test_process_ids_of_a_host_are_nobodys() -> None:
-    found = last(Chip("GPU-a", memory={4_000_000: GIB}))
-    assert found["role_memory_gib"] is None
+HOSTS = 2**30  # a process id that none has here, as a container sees its host's
+
+
+def test_process_ids_of_a_host_are_the_only_workers_or_nobodys() -> None:
+    chip = Chip("GPU-a", memory={HOSTS: GIB, HOSTS + 1: 2 * GIB}, use=[(HOSTS, 10, 70)])
+    (load,) = loads(FakeNVML(chip), {"local:0": "GPU-a"}, count=1)
+    assert load.role_memory_gib == [{"actor, rollout": 3.0}]
+    assert load.role_busy == [{"actor, rollout": 0.7}]
+    two = (*SEATS, Place("critic", "local:0", 1))
+    found = last(chip, two)
+    assert found["role_memory_gib"] is None  # whose is which can't be told
     assert found["why"]("role_memory_gib").startswith("n/a: none of NVML's process ids is a worker's")
+    assert last(Chip("GPU-a", memory={1: GIB}))["role_memory_gib"] is None  # that one is here, and somebody else's
     assert last(Chip("GPU-a"))["role_memory_gib"] == {}  # no process at all
-    assert last(Chip("GPU-a", memory={4_000_000: GIB}), ())["role_memory_gib"] == {"": 1.0}  # no worker at all
+    assert last(Chip("GPU-a", memory={1: GIB}), ())["role_memory_gib"] == {"": 1.0}  # no worker at all
 
 
 @contextmanager

@@ -89,8 +89,8 @@ class GPM:
 class Card:
     """One GPU or MIG slice, which remembers the counters of its last reading."""
 
-    def __init__(self, nvml: NVML, uuid: str | None) -> None:
-        self._nvml = nvml
+    def __init__(self, nvml: NVML, device: str, uuid: str | None) -> None:
+        self._nvml, self._device = nvml, device
         self._handle = nvml.ask("nvmlDeviceGetHandleByUUID", uuid) if uuid else Missing("n/a: its UUID is not known")
         self._mig = not isinstance(self._handle, Missing) and self._is_slice()
         self._gpm = None if isinstance(self._handle, Missing) or self._mig else GPM(nvml, self._handle)
@@ -188,17 +188,19 @@ class Card:
         latest = {sample.pid: sample.smUtil / 100 for sample in sorted(told, key=lambda sample: sample.timeStamp)}
         return self._by_role(answers, "role_busy", who, list(latest.items()))
 
-    @staticmethod
-    def _by_role(answers: Answers, name: str, who: Who, values: list[tuple[int, float]]) -> Shares | None:
+    def _by_role(self, answers: Answers, name: str, who: Who, values: list[tuple[int, float]]) -> Shares | None:
         """Sums of what belongs to the same roles. In a container NVML gives the host's process ids, which no worker knows."""
         found: Shares = {}
         for pid, value in values:
             roles = who.roles_of(pid)
             found[roles] = found.get(roles, 0.0) + value
-        if who.seated and set(found) == {""}:
-            answers.lacks(name, "n/a: none of NVML's process ids is a worker's (in a container they are the host's)")
-            return None
-        return found
+        if not who.seated or set(found) != {""}:
+            return found
+        alone = who.foreign([pid for pid, _ in values], self._device)
+        if alone:
+            return {alone: found[""]}
+        answers.lacks(name, "n/a: none of NVML's process ids is a worker's (in a container they are the host's)")
+        return None
 
     def close(self) -> None:
         """Give back what NVML holds for it."""

@@ -32,7 +32,7 @@ class Probe:
         self._slots = Slots(seats)
         gpus = {name: uuid for name, uuid in devices.items() if not name.startswith("cpu:")}
         self._without = nothing(nvml.reason) if isinstance(nvml, Missing) else None
-        self._cards = {} if isinstance(nvml, Missing) else {name: Card(nvml, uuid) for name, uuid in gpus.items()}
+        self._cards = {} if isinstance(nvml, Missing) else {name: Card(nvml, name, uuid) for name, uuid in gpus.items()}
         self._last = time.monotonic()
 
     def read(self) -> Load:

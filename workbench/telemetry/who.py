@@ -33,6 +33,9 @@ class Who:
         for seat in seats:
             names = by_pid.setdefault(seat.pid, [])
             names += [seat.role] if seat.role not in names else []
+        self._on: dict[str, set[int]] = {}
+        for seat in seats:
+            self._on.setdefault(seat.device, set()).add(seat.pid)
         self.seated = {pid: ", ".join(names) for pid, names in by_pid.items()}
         self._found: dict[int, str] = {}
         self._asked: set[int] = set()  # in this sample
@@ -50,6 +53,12 @@ class Who:
         except psutil.Error:  # it has ended, or belongs to another container
             return ""
         return next((self.seated[parent.pid] for parent in parents if parent.pid in self.seated), "")
+
+    def foreign(self, pids: Sequence[int], device: str) -> str:
+        """The roles of the one worker on ``device``, where none of ``pids`` exists here: in a container NVML gives the host's. Else ""."""
+        workers = self._on.get(device, set())
+        alone = len(workers) == 1 and pids and not any(psutil.pid_exists(pid) for pid in pids)
+        return self.seated[next(iter(workers))] if alone else ""
 
     def begin(self) -> None:
         """A sample begins."""
