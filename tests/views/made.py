@@ -38,7 +38,7 @@ def whole(log: EventLog, step: int, begin: float = 0.0) -> float:
     for name, seconds in PHASES:
         phase(log, name, step, begin, seconds)
         begin += seconds
-    zeros = {name: 0 for name in Step.__dataclass_fields__ if name not in ("step", "phase_seconds")}
+    zeros = {name: 0 for name in Step.__dataclass_fields__ if name not in ("step", "phase_seconds", "reward_numbers")}
     log.emit(Step(step=step, **zeros))
     return begin
 

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from html import escape
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anywidget
 import traitlets
@@ -164,7 +164,17 @@ class Feed:
             view.update()
 
 
-View = TypeVar("View", bound=Live)
+class Showable(Protocol):
+    """What can be shown in several outputs: a view, or several of them."""
+
+    comm: Any  # None once it is closed
+
+    def refresh(self) -> None:
+        """Bring what a notebook keeps of it up to date."""
+        ...
+
+
+View = TypeVar("View", bound=Showable)
 
 
 class Shown(Generic[View]):

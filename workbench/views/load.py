@@ -77,8 +77,8 @@ def _percents(values: Sequence[float | None]) -> Percents:
 class LoadView(Live):
     """The live view of the load in one stream. ``watch_load`` makes it. ``badge``: "replayed", "simulated" or nothing."""
 
-    _esm = source("machine.js", "load.js")
-    _css = source("load.css")
+    _esm = source("heading.js", "machine.js", "load.js")
+    _css = source("heading.css", "load.css")
     chart = traitlets.Dict().tag(sync=True)
     now = traitlets.Dict().tag(sync=True)
 

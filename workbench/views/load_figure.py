@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 WIDTH, LEFT, RIGHT = 900.0, 170.0, 740.0  # pixels: of the drawing, and where the tracks begin and end
 MARGIN, TOP, PITCH, TRACK, FOOT, BETWEEN = 16.0, 66.0, 36.0, 28.0, 30.0, 26.0
-STEP = 5  # percent: what differs by less is drawn as one
+STEP = 10  # percent: what differs by less is drawn as one, as a picture of many shapes takes long
 
 
 def draw(shown: "Courses") -> Scene:

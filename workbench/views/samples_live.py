@@ -25,8 +25,8 @@ _CELL = "padding:3px 12px 3px 0;text-align:left;vertical-align:top;"
 class SamplesView(Live):
     """The live view of the samples in one stream. ``watch_samples`` makes it. ``badge``: "replayed", "simulated" or nothing."""
 
-    _esm = source("asking.js", "samples.js")
-    _css = source("samples.css")
+    _esm = source("heading.js", "asking.js", "samples.js")
+    _css = source("heading.css", "samples.css")
     now = traitlets.Dict().tag(sync=True)
     page = traitlets.Dict().tag(sync=True)
 

@@ -1,7 +1,6 @@
 // What every view has; `live.py` puts it before the module of the view.
 
 const NARROW = 620; // pixels; below: one column
-const HEADING = [["state", "wb-state"], ["title", "wb-run"], ["badge", "wb-badge"], ["status", "wb-where"]];
 
 function element(parent, tag, className) {
   const made = document.createElement(tag);
@@ -49,19 +48,4 @@ function follow(root, palette, resized) {
   const clock = setInterval(colours, 1000); // the theme may change at any time, without an event
   watch.observe(root);
   return () => (clearInterval(clock), watch.disconnect());
-}
-
-/** The line above a view: the state, which run, how far it is, and whether it is no live one. */
-function headed(root) {
-  const top = element(root, "div", "wb-heading");
-  const out = {};
-  for (const [name, className] of HEADING) out[name] = element(top, "span", className);
-  out.state.setAttribute("role", "status");
-  return out;
-}
-
-/** Fills what `headed` made. */
-function heading({ root, heading }, head) {
-  root.dataset.state = head.state;
-  for (const name of Object.keys(heading)) say(heading[name], head[name] ?? "");
 }

@@ -31,8 +31,8 @@ from workbench.views.timeline import WORKERS
 class TopologyView(Live):
     """The live view of one stream on one machine. ``watch_topology`` makes it. ``badge``: "replayed", "simulated" or nothing."""
 
-    _esm = source("machine.js", "topology.js")
-    _css = source("topology.css")
+    _esm = source("heading.js", "machine.js", "topology.js")
+    _css = source("heading.css", "topology.css")
     palette = traitlets.Dict(COLOURS).tag(sync=True)
     picture = traitlets.Dict().tag(sync=True)
     roles = traitlets.List().tag(sync=True)
