@@ -3,7 +3,7 @@
 import pytest
 
 from workbench.records import Restored
-from workbench.views.loads import POINTS, WIDTH, Loads, Use, uses
+from workbench.views.loads import POINTS, WIDTH, Loads, Use
 
 from . import made
 
@@ -19,26 +19,31 @@ def filled(until: float, busy: float = 0.5, devices: tuple[str, ...] = ("local:0
     return loads
 
 
+def sampled(*events: made.Event) -> Loads:
+    loads = Loads()
+    for event in events:
+        loads.feed(event)
+    return loads
+
+
 def test_a_sample_is_read_as_it_was_written() -> None:
-    event = made.load("local:0", 3.0, 0.25, 20.0, 80.0, role_memory_gib={"actor": 12.0})
-    assert uses(event) == (Use("local:0", 0.25, 20.0, 80.0, {"actor": 12.0}),)
-    assert uses(event)[0].full == 0.25
-    assert uses(made.begun(APART).events[0]) == ()
+    loads = sampled(made.load("local:0", 3.0, 0.25, 20.0, 80.0, role_memory_gib={"actor": 12.0}))
+    assert loads.latest == {"local:0": Use("local:0", 0.25, 20.0, 80.0, {"actor": 12.0})}
+    assert loads.full("local:0")[-1] == 0.25
+    assert not loads.feed(made.begun(APART).events[0])
 
 
 def test_what_is_not_known_stays_unknown() -> None:
-    use = uses(made.load("local:0", 3.0, None, None, None, why="n/a: MIG"))[0]
-    assert (use.busy, use.full, use.why) == (None, None, "n/a: MIG")
-    loads = Loads()
-    loads.feed(made.load("local:0", 3.0, None, None, None, why="n/a: MIG"))
-    assert loads.busy("local:0") == [None] * POINTS
+    loads = sampled(made.load("local:0", 3.0, None, None, None, why="n/a: MIG"))
+    assert loads.latest["local:0"] == Use("local:0", why="n/a: MIG")
+    assert loads.busy("local:0") == loads.full("local:0") == [None] * POINTS
 
 
 def test_what_else_is_known_is_said_in_words() -> None:
     rates = {"pcie_rx_gb_s": 3.14, "pcie_tx_gb_s": 0.2, "nvlink_rx_gb_s": 120.0}  # of NVLink only one direction
-    use = uses(made.load("local:0", 3.0, 0.5, watts=612.4, celsius=71.0, throttled="heat", **rates))[0]
-    assert use.facts == "PCIe 3.1 in, 0.2 out GB/s, 612 W, 71 °C, slowed by heat"
-    assert uses(made.load("local:0", 3.0, 0.5))[0].facts == ""
+    loads = sampled(made.load("local:0", 3.0, 0.5, watts=612.4, celsius=71.0, throttled="heat", **rates), made.load("local:1", 3.0, 0.5))
+    assert loads.latest["local:0"].facts == "PCIe 3.1 in, 0.2 out GB/s, 612 W, 71 °C, slowed by heat"
+    assert loads.latest["local:1"].facts == ""
 
 
 def test_samples_of_one_stretch_are_averaged() -> None:

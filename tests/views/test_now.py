@@ -64,6 +64,17 @@ def test_a_run_that_rests_does_nothing() -> None:
     assert (now.running, now.at_work, now.status, now.sentence) == ("", (), "step 1 of 50", "a run · paused · step 1 of 50")
 
 
+def test_a_closed_run_is_shown_as_it_ended() -> None:
+    log = made.begun(made.SMALL)
+    made.whole(log, 1)
+    for state in ("finished", "closed"):
+        log.emit(State(state))
+    now = now_of(log)
+    assert (now.state, now.shown, now.sentence) == ("closed", "finished", "a run · finished · step 1 of 50")
+    log.emit(State("running"))
+    assert now_of(log).shown == "running"
+
+
 def test_a_restore_goes_on_where_it_says_and_may_move_the_roles() -> None:
     log = made.begun(made.SMALL)
     made.whole(log, 1)

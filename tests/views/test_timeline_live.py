@@ -122,6 +122,7 @@ def test_asked_again_it_is_the_same_view_and_it_is_not_kept() -> None:
         (f"waits([0, 5], {ROWS}, {PHASES})", ["rollout"]),
         ("ticks([0, 9], 5)", [[0, "0"], [2, "2"], [4, "4"], [6, "6"], [8, "8"]]),
         ("ticks([1.02, 1.11], 3).map(([, label]) => label)", ["1.05", "1.10"]),
+        ("['actor, reference', 'actor, critic, rollout, ref'].map((text) => cut(text, 12))", ["actor, ref", "actor, crit…"]),
         ("[0, 0.0042, 0.48, 52].map(duration)", ["0 s", "4.2 ms", "0.48 s", "52 s"]),
     ],
 )

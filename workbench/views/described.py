@@ -43,7 +43,7 @@ def described(now: Now, loads: Loads, badge: str = "") -> dict[str, Any]:
 
 def heading(now: Now, badge: str) -> dict[str, Any]:
     """What stands above every view of the machine."""
-    return {"state": now.state, "title": now.name, "status": now.status, "badge": badge}
+    return {"state": now.shown, "title": now.name, "status": now.status, "badge": badge}
 
 
 def _plain(use: Use) -> dict[str, Any]:

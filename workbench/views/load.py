@@ -57,14 +57,15 @@ class Courses:
 
 def courses(now: Now, loads: Loads) -> Courses:
     """The last minutes of the devices that have a role or a sample."""
-    names = dict.fromkeys((*now.devices, *loads.latest))
+    latest = loads.latest
+    names = dict.fromkeys((*now.devices, *latest))
     same: dict[tuple[str, ...], list[str]] = {}  # roles of a device -> who worked there, which is the same for all of them
     rows = []
-    for name in (name for name in names if name in loads.latest):
+    for name in (name for name in names if name in latest):
         here = now.roles_on(name)
         if here not in same:
             same[here] = loads.at_work(name, now.placement)
-        sampled = numbers(loads.latest[name])
+        sampled = numbers(latest[name])
         rows.append(Course(name, here, _percents(loads.busy(name)), _percents(loads.full(name)), tuple(same[here]), sampled))
     roles = [RoleCourse(role, _percents(loads.of_role(role, now.placement))) for role in Role if role in now.placement]
     return Courses(now.sentence, tuple(rows), tuple(roles))
@@ -104,7 +105,7 @@ class LoadView(Live):
         """The numbers, and the courses where a stretch has passed."""
         with self._lock:
             now, chart = described(self._now, self._loads, self._badge), None
-            made_of = (self._loads.end, self._now.placement, len(self._loads.latest))
+            made_of = (self._loads.end, self._now.placement, self._loads.devices)
             if made_of != self._drawn:
                 self._drawn, chart = made_of, _plain(courses(self._now, self._loads))
         with self.hold_sync():

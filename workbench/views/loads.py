@@ -31,28 +31,17 @@ class Use:
     why: str = ""
     facts: str = ""
 
-    @property
-    def full(self) -> float | None:
-        """Share of its memory that is in use, 0 to 1."""
-        return self.memory_gib / self.total_gib if self.memory_gib is not None and self.total_gib else None
 
-
-def uses(event: Event) -> tuple[Use, ...]:
-    """The samples in one event, of every device of a node; nothing of another kind."""
-    record = event.record if event.kind == "load" else None
-    if not isinstance(record, Load):
-        return ()
-    return tuple(
-        Use(
-            device,
-            record.busy[at],
-            record.memory_gib[at],
-            record.total_gib[at],
-            record.role_memory_gib[at] or {},
-            _why(record, at),
-            _facts(record, at),
-        )
-        for at, device in enumerate(record.devices)
+def use_of(record: Load, at: int) -> Use:
+    """The sample of the device at a place in a record."""
+    return Use(
+        record.devices[at],
+        record.busy[at],
+        record.memory_gib[at],
+        record.total_gib[at],
+        record.role_memory_gib[at] or {},
+        _why(record, at),
+        _facts(record, at),
     )
 
 
@@ -78,16 +67,14 @@ class _Bucket:
     """Samples of one device in one stretch of time."""
 
     at: int
-    count: int = 0
     busy: float = 0.0
     known: int = 0  # of the samples those that tell how busy
     full: float | None = None
 
-    def add(self, use: Use) -> None:
-        self.count += 1
-        self.full = use.full if use.full is not None else self.full
-        if use.busy is not None:
-            self.busy, self.known = self.busy + use.busy, self.known + 1
+    def add(self, busy: float | None, gib: float | None, of: float | None) -> None:
+        self.full = gib / of if gib is not None and of else self.full
+        if busy is not None:
+            self.busy, self.known = self.busy + busy, self.known + 1
 
     @property
     def mean(self) -> float | None:
@@ -107,7 +94,7 @@ class Loads:
     """The newest sample of each device, and the last minutes. Not thread-safe: whoever feeds and reads it holds a lock."""
 
     def __init__(self) -> None:
-        self.latest: dict[str, Use] = {}
+        self._newest: dict[str, tuple[Load, int]] = {}  # device -> its record, and its place there
         self._past: dict[str, deque[_Bucket]] = {}
         self._windows: deque[_Window] = deque(maxlen=WINDOWS)
         self._end = 0  # the bucket of the newest sample
@@ -121,18 +108,28 @@ class Loads:
             self._past.clear()
             self._windows.clear()
             self._end = 0
-        found = uses(event)
-        for use in found:
-            self._add(use, int(event.mono // WIDTH))
-        return bool(found)
+        record = event.record if event.kind == "load" else None
+        if not isinstance(record, Load):
+            return False
+        stretch = int(event.mono // WIDTH)
+        self._end = max(self._end, stretch)
+        for at, device in enumerate(record.devices):
+            self._newest[device] = (record, at)
+            past = self._past.setdefault(device, deque(maxlen=POINTS))
+            if not past or past[-1].at < stretch:
+                past.append(_Bucket(stretch))
+            past[-1].add(record.busy[at], record.memory_gib[at], record.total_gib[at])
+        return True
 
-    def _add(self, use: Use, at: int) -> None:
-        self._end = max(self._end, at)
-        self.latest[use.device] = use
-        past = self._past.setdefault(use.device, deque(maxlen=POINTS))
-        if not past or past[-1].at < at:
-            past.append(_Bucket(at))
-        past[-1].add(use)
+    @property
+    def latest(self) -> dict[str, Use]:
+        """The newest sample of each device."""
+        return {device: use_of(record, at) for device, (record, at) in self._newest.items()}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Those that were sampled."""
+        return tuple(self._newest)
 
     @property
     def end(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from workbench.events import Event
 from workbench.records import PHASES, Phase, Progress, Restored, RunStarted, State, Step
+from workbench.views.history import ENDS
 from workbench.views.timeline import WORKERS
 
 _TOLD = {"run_started", "state", "progress", "phase", "step", "restored"}
@@ -20,6 +21,7 @@ class Now:
         self.name = "run"
         self.placement: Mapping[str, Sequence[str]] = {}  # role -> devices
         self.state = "new"
+        self._ended_as = ""  # how training ended, where it did
         self.step = 0  # the last that ended
         self.total = 0  # 0: not known
         self.seconds: dict[str, float] = {}  # phase -> what it took when it last ended
@@ -35,6 +37,8 @@ class Now:
                 self.name, self.placement = record.name, record.placement
             case State(state=state):
                 self.state = state
+                if state != "closed":
+                    self._ended_as = state if state in ENDS else ""
             case Progress(what="steps", total=total):
                 self.total = int(total)
             case Phase(step=step, seconds=seconds) if event.phase:
@@ -47,6 +51,11 @@ class Now:
                 self.step, self._ended = record.step, []
                 self.placement = record.placement or self.placement
         return True
+
+    @property
+    def shown(self) -> str:
+        """The state for people: of a closed run how training ended."""
+        return self._ended_as if self.state == "closed" and self._ended_as else self.state
 
     @property
     def running(self) -> str:
@@ -77,7 +86,7 @@ class Now:
     @property
     def sentence(self) -> str:
         """Which run it is, and how it stands."""
-        return f"{self.name} · {self.state} · {self.status}"
+        return f"{self.name} · {self.shown} · {self.status}"
 
     def roles_on(self, device: str) -> tuple[str, ...]:
         """The roles that a device holds."""

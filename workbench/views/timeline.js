@@ -51,6 +51,12 @@ function duration(seconds) {
   return seconds < 10 ? `${seconds.toFixed(2)} s` : `${Math.round(seconds)} s`;
 }
 
+/** `text` with at most `most` letters. */
+function cut(text, most) {
+  const short = text.length > most ? text.replace("reference", "ref") : text;
+  return short.length > most ? `${short.slice(0, most - 1)}…` : short;
+}
+
 /** Some round moments in a range. */
 function ticks([from, to], most) {
   const raw = (to - from) / most, power = 10 ** Math.floor(Math.log10(raw));
@@ -72,7 +78,8 @@ function drawing(data, range, width, name) {
   const rows = data.rows.map(({ device, roles, busy, bars }, i) => {
     const y = TOP + PITCH * i;
     const boxes = bars.filter((bar) => seen(bar[2], bar[2] + bar[3])).map((bar) => box(bar, data.phases, x, y)).join("");
-    return `<text class="wb-device" x="0" y="${y + 12}">${safe(device)}</text><text class="wb-roles" x="0" y="${y + 25}">${safe(roles)}</text>
+    return `<text class="wb-device" x="0" y="${y + 12}">${safe(cut(device, 18))}</text>
+      <text class="wb-roles" x="0" y="${y + 25}"><title>${safe(roles)}</title>${safe(cut(roles, 26))}</text>
       <text class="wb-share" x="${width - 1}" y="${y + 19}" text-anchor="end">${Math.round(100 * busy)}%</text>
       <g clip-path="url(#${name}-clip)"><rect x="${px(x(0))}" y="${y}" width="${px(x(data.seconds) - x(0))}" height="${TRACK}" fill="url(#${name}-idle)" class="wb-idle"/>${boxes}</g>`;
   });
