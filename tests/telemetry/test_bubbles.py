@@ -1,13 +1,9 @@
 """Busy time and bubbles: written runs with sums by hand, and that every device's time adds up whatever happened."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.telemetry.runs import Story, a_load, any_run
-from tests.test_run import make
 from workbench.errors import ConfigError, StateError
-from workbench.past import load
 from workbench.records import Checkpoint
 from workbench.telemetry.bubbles import SHARED, Bubbles, bubbles
 from workbench.telemetry.work import WORKERS
@@ -213,19 +209,3 @@ def test_a_long_run_takes_no_time() -> None:
     begin = time.process_time()
     assert bubbles(story.events).wall_ns == 8_500_000_000_000
     assert time.process_time() - begin < 5
-
-
-def test_a_real_run(free_process: None, small_model: Path, tmp_path: Path) -> None:
-    run = make(small_model, tmp_path, trackers=())
-    try:
-        list(run.train(2))
-        found = run.bubbles()
-    finally:
-        run.close()
-    (device,) = found.devices
-    assert (device.device, found.first, found.last) == ("cpu:0", 1, 2)
-    assert sum(device.busy_ns.values()) + sum(device.idle_ns.values()) == found.wall_ns
-    assert set(device.busy_ns) >= {"actor", "rollout", "reward"}
-    inside = sum(step.seconds for step in run.steps)
-    assert found.seconds == pytest.approx(inside, rel=0.2, abs=0.3)
-    assert load(run.path).bubbles() == found

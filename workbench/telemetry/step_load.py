@@ -55,26 +55,20 @@ class _Sample:
 
 def step_load(record: Step, events: Sequence[Event], placement: Placement) -> StepLoad:
     """The load of a step. ``events``: those since the step before. What runs ahead and has not ended is not among them."""
-    phases = [(event.phase or "", one.begin_mono, one.begin_mono + one.seconds) for event in events if isinstance(one := _of(event), Phase)]
+    told = [(event, event.record) for event in events if event.kind in ("load", "phase", "ranks", "queue")]
+    phases = [(event.phase or "", one.begin_mono, one.begin_mono + one.seconds) for event, one in told if isinstance(one, Phase)]
     samples: dict[str, list[_Sample]] = {}
-    for event in events:
-        load = _of(event)
+    for event, load in told:
         if isinstance(load, Load):
             middle = event.mono - load.seconds / 2
             running = frozenset(phase for phase, begin, end in phases if begin <= middle <= end)
+            workers = {role for phase in running for role in WORKERS.get(phase, ())}
+            busy = {device for role in workers for device in placement.get(role, ())}
             for at, device in enumerate(load.devices):
-                workers = {role for phase in running for role in WORKERS.get(phase, ())}
-                works = any(device in placement.get(role, ()) for role in workers)
-                samples.setdefault(device, []).append(_Sample(load, at, running, works))
-    ranks = {event.phase or "": tuple(one.seconds) for event in events if isinstance(one := _of(event), Ranks)}
-    queues = [one for event in events if isinstance(one := _of(event), Queue)]
+                samples.setdefault(device, []).append(_Sample(load, at, running, device in busy))
+    ranks = {event.phase or "": tuple(one.seconds) for event, one in told if isinstance(one, Ranks)}
+    queues = [one for _, one in told if isinstance(one, Queue)]
     return StepLoad(record, tuple(_device(device, those) for device, those in samples.items()), ranks, queues[-1] if queues else None)
-
-
-def _of(event: Event) -> Load | Phase | Ranks | Queue | None:
-    """The record of an event that is of use here."""
-    record = event.record if event.kind in ("load", "phase", "ranks", "queue") else None
-    return record if isinstance(record, Load | Phase | Ranks | Queue) else None
 
 
 def _device(device: str, samples: Sequence[_Sample]) -> DeviceLoad:
