@@ -12,7 +12,7 @@ from workbench.views.timeline_live import STEPS, TimelineView, watch_timeline
 from . import made
 from .pages import logic
 
-FILES = ["machine.js", "asking.js", "timeline.js"]
+FILES = ["phases.js"]
 ROWS = "[{ bars: [[0, 1, 0, 4], [4, 1, 8, 1]] }, { bars: [[2, 1, 5, 1], [3, 1, 6, 2], [4, 1, 8, 1]] }]"  # an engine, a trainer
 PHASES = "[{ name: 'rollout' }, { name: 'reward' }, { name: 'reference' }, { name: 'update_actor' }, { name: 'sync' }]"
 

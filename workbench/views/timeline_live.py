@@ -25,7 +25,7 @@ _KINDS = {"phase", "step", "restored"}
 class TimelineView(Live):
     """The live view of the phases in one stream. ``watch_timeline`` makes it. ``badge``: "replayed", "simulated" or nothing."""
 
-    _esm = source("heading.js", "machine.js", "asking.js", "timeline.js")
+    _esm = source("heading.js", "machine.js", "asking.js", "phases.js", "timeline.js")
     _css = source("heading.css", "timeline.css")
     palette = traitlets.Dict(COLOURS).tag(sync=True)
     now = traitlets.Dict().tag(sync=True)
