@@ -59,7 +59,7 @@ def last(chip: Chip, seats: tuple[Place, ...] = SEATS) -> dict[str, Any]:
 def test_every_value_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     chip = Chip("GPU-a", links_kib=[(1000, 5000), (1000 + 2**20, 5000 + 2**21)], reasons=1 | 4 | 32)
     chip.memory, chip.use = {ME: 30 * GIB, 1: GIB}, [(ME, 10, 20), (ME, 20, 80), (1, 15, 5)]
-    clock = iter([0.0, 10.0, 10.0, 10.0])  # made, and the first sample; then half a second
+    clock = iter([0.0, 10.0, 10.0])  # made, and the first sample; then half a second
     monkeypatch.setattr(time, "monotonic", lambda: next(clock, 10.5))
     load = loads(FakeNVML(chip), {"local:0": "GPU-a"}, SEATS)[-1]
     assert (load.devices, load.busy, load.sm) == (["local:0"], [0.87], [0.555])
@@ -207,6 +207,11 @@ def test_children_are_counted_and_the_dead_are_left_out() -> None:
         grandchild.kill()
         psutil.wait_procs([grandchild], timeout=10)
         assert probe.read().memory_gib == [0.0]
+
+
+def test_where_no_slot_has_a_role_processes_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "process_iter", lambda names: pytest.fail("it reads every process of the machine"))
+    assert loads(FakeNVML(Chip("GPU-a")), {"local:0": "GPU-a"})[-1].busy == [0.87]
 
 
 # ---------------------------------------------------------------- the thread

@@ -18,7 +18,7 @@ FIRST = "n/a: the first sample"
 
 
 class Slots:
-    """Reads the slots that have seats. ``cpus``: how many there are to use, all slots together."""
+    """Reads the slots that have seats, and no process where there is none. ``cpus``: how many there are to use, all slots together."""
 
     def __init__(self, seats: Sequence[Seated]) -> None:
         self._roles: dict[str, dict[int, list[str]]] = {}  # slot -> pid -> roles
@@ -35,6 +35,8 @@ class Slots:
 
     def read(self) -> dict[str, Reading]:
         """Slot -> its load since the last call; of slots without a seat nothing."""
+        if not self._roles:
+            return {}
         now = time.monotonic()
         if now - self._looked >= TREE_SECONDS:
             self._families, self._looked = self._grown(), now
