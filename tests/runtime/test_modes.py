@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,31 @@ def test_the_base_can_be_sampled_from_in_between(mode: Team) -> None:
     rows = [Row(prompts[r // 4], c.ids) for r, c in enumerate(completions)]
     for completion, logp in zip(completions, worker_of(mode).actor.score(rows, 1.0, adapter=False), strict=True):
         torch.testing.assert_close(torch.tensor(completion.logp), logp, atol=1e-4, rtol=0)
+    assert [c.ids for c in sample(mode).completions] == [c.ids for c in trained.completions]
+
+
+@pytest.mark.parametrize("write", [1, 2])
+def test_an_interrupt_while_the_base_is_in_leaves_the_actor_to_sample_from(mode: Team, monkeypatch: pytest.MonkeyPatch, write: int) -> None:
+    """As the base is written, and as the actor's weights are to come back."""
+    if mode.plan.mode != "merged":
+        return  # nothing is written for the base
+    train(mode, 0)
+    mode.sync(1)
+    trained, apply, calls = sample(mode), weights.apply, count(1)
+
+    def interrupted(*args: Any, **more: Any) -> Any:
+        number = next(calls)
+        if number == write == 2:
+            raise KeyboardInterrupt
+        moved = apply(*args, **more)
+        if number == write == 1:
+            raise KeyboardInterrupt
+        return moved
+
+    monkeypatch.setattr(weights, "apply", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mode.rollout([p.ids for p in trained.prompts], 4, Draw(("base",), 1.0, 12, seeded=True, adapter=False), never)
+    monkeypatch.undo()
     assert [c.ids for c in sample(mode).completions] == [c.ids for c in trained.completions]
 
 

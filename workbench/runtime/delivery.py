@@ -23,6 +23,10 @@ class Delivery(Protocol):
         """Within: the engine samples from the base where it is asked to do without the adapter."""
         ...
 
+    def ready(self, actor: Actor | None) -> None:
+        """Before the engine samples from the actor: its weights once more, where an interrupt has left others."""
+        ...
+
     def forget(self) -> None:
         """Don't compare with what was proved last."""
         ...
@@ -34,6 +38,9 @@ class ByAdapter:
     def __init__(self, engine: Engine, scaling: float) -> None:
         self.engine, self.scaling = engine, scaling
         self.checksum = ""  # of the adapter that was proved last
+
+    def ready(self, actor: Actor | None) -> None:
+        """A slot is written at once, and a sync that was broken off is made again: nothing to do."""
 
     def forget(self) -> None:
         """Don't compare with the adapter that was proved last."""

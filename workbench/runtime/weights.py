@@ -31,6 +31,7 @@ class ByWeights:
     def __init__(self, engine: Engine, actor: Actor) -> None:
         self.engine = engine
         self._proven: Proven | None = None
+        self._holds_actor = False  # the engine, whole; an interrupt may leave it with the base, or with some of each
         ranks, laid, tensors = actor.ranks, engine.laid(), engine.tensors()
         self._rank, self._group = ranks.rank, ranks.groups.get("shards")
         self._target = {part.name: tensors[one.tensor] for one in laid for part in one.parts}
@@ -44,6 +45,7 @@ class ByWeights:
         """Every rank's slices, bucket by bucket, and the proof over all ranks."""
         began, read = time.monotonic(), self._read(actor)
         moved = self._write(read, version)
+        self._holds_actor = True
         pushed = time.monotonic()
         self._proven = proven = prove_weights(
             self.schedule, self.parameters, read, self._target, rank=self._rank, group=self._group, version=version, previous=self._proven
@@ -70,11 +72,18 @@ class ByWeights:
             found = "all weights are trained, and a base is not kept beside them"
             raise StateError("sample from the base", found, "ask the model that the run began with")
         version = self.engine.version
-        self._write(plain(actor.base_weights()), version)
         try:
+            self._write(plain(actor.base_weights()), version)
             yield
         finally:
             self._write(self._read(actor), version)
+            self._holds_actor = True
+
+    def ready(self, actor: Actor | None) -> None:
+        """Write the actor's weights once more, where an interrupt between two writes has left others; on all ranks alike."""
+        if actor is not None and not all(actor.ranks.agree(self._holds_actor)):
+            self._write(self._read(actor), self.engine.version)
+            self._holds_actor = True
 
     def _read(self, actor: Actor) -> Read:
         if actor.plan.lora is None:
@@ -82,6 +91,7 @@ class ByWeights:
         return merging(actor.base_weights(), {name: Delta(*delta) for name, delta in actor.deltas().items()})
 
     def _write(self, read: Read, version: int) -> Any:
+        self._holds_actor = False
         moved = apply(self.schedule, read, self._target, rank=self._rank, group=self._group)
         self.engine.written(version)
         return moved

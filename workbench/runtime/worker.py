@@ -129,7 +129,10 @@ class Worker(Trainers):
         if seeded:
             self._engine.forget_prefixes()  # numbers must not hang on what happens to be cached, or a restored run would differ
         self._wake()
-        with nullcontext() if draw.adapter else there(self.delivery).base(self.actor):
+        delivery = there(self.delivery)
+        if draw.adapter:
+            delivery.ready(self.actor)
+        with nullcontext() if draw.adapter else delivery.base(self.actor):
             completions = self._engine.generate(
                 requests,
                 temperature=draw.temperature,
