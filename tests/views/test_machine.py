@@ -53,6 +53,13 @@ def test_without_a_machine_it_is_the_devices_that_the_run_names() -> None:
     assert len(machine(bare(made.SMALL), made.SMALL).tiles) == 4
 
 
+def test_the_driver_and_a_service_are_no_devices() -> None:
+    placement = {"actor": ["cpu:0"], "rollout": ["cpu:1"], "reward": ["driver:0"], "reference": []}
+    assert bare(placement).ids == ("cpu:0", "cpu:1")
+    words = {item.text for item in machine(bare(placement), placement).scene.items if isinstance(item, Text)}
+    assert {"CPU of the driver", "reward", "service", "reference"} <= words
+
+
 def test_the_static_twin_has_the_numbers_and_marks_who_works() -> None:
     found = machine(wb.Topology.preset("l40s-4"), made.SMALL)
     uses = {"local:0": Use("local:0", 0.5, 24.0, 48.0, {"actor": 12.0}), "local:1": Use("local:1", None, None, None, {}, "n/a: MIG")}

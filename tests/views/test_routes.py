@@ -30,3 +30,10 @@ def test_what_is_not_on_the_machine_goes_through_the_driver() -> None:
 def test_of_a_machine_that_nobody_described_nothing_is_said() -> None:
     placement = {"actor": ["local:0"], "rollout": ["local:1"]}
     assert routes(bare(placement), placement, "actor") == (("weights to rollout", "what lies between them is not known"),)
+
+
+def test_a_service_is_reached_over_http() -> None:
+    placement = {"rollout": ["local:0"], "reward": [], "actor": ["local:0"]}
+    found = dict(routes(wb.Topology.preset("l40s-4"), placement, "rollout"))
+    assert found["completions to reward"] == "over HTTP: one of them is a service"
+    assert routes(wb.Topology.preset("l40s-4"), placement, "reward")[0] == ("rewards to actor", "over HTTP: one of them is a service")

@@ -1,5 +1,9 @@
 """All views together, and each by its name."""
 
+import json
+import subprocess
+from pathlib import Path
+
 import pytest
 
 import workbench as wb
@@ -32,6 +36,17 @@ def test_each_is_marked_with_its_name() -> None:
     run = Steered()
     for name in VIEWS:
         assert f'"{name}"' in str(views.view(name, run.log, run=run)._esm)
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_what_a_browser_gets_is_one_module(name: str, tmp_path: Path) -> None:
+    """A name that two of its files declare would else be found by a browser only."""
+    run = Steered()
+    module = tmp_path / "view.mjs"
+    module.write_text(str(views.view(name, run.log, run=run)._esm), encoding="utf-8")
+    said = f"import view from {json.dumps(module.as_uri())}; console.log(typeof view.render)"
+    made_of = subprocess.run(["node", "--input-type=module", "-e", said], capture_output=True, text=True, check=True, timeout=60)
+    assert made_of.stdout == "function\n"
 
 
 def test_the_machine_and_the_badge_reach_the_views() -> None:

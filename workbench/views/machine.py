@@ -64,8 +64,9 @@ def machine(topology: Topology, placement: Placement) -> Machine:
 def bare(placement: Placement) -> Topology:
     """The devices that a run names, where nobody said what machine they are in."""
     names = dict.fromkeys(device for devices in placement.values() for device in devices)
-    gpus = tuple(GPU(int(number), node) for node, _, number in (name.rpartition(":") for name in names) if node != "cpu")
-    slots = tuple(GPU(int(name.rpartition(":")[2]), name="CPU slot", kind="cpu") for name in names if name.startswith("cpu:"))
+    parts = [(node, int(number)) for node, _, number in (name.rpartition(":") for name in names) if node != "driver" and number.isdecimal()]
+    gpus = tuple(GPU(number, node) for node, number in parts if node != "cpu")
+    slots = tuple(GPU(number, name="CPU slot", kind="cpu") for node, number in parts if node == "cpu")
     return Topology("the devices of this run", gpus or slots)
 
 
@@ -79,9 +80,11 @@ def _casting(topology: Topology, placement: Placement) -> Casting:
             chip = Chip(name, colour, (name, SHORT.get(name, ""), name[:2], ""), f"{name} {device}", hint=f"{name} on {device}")
             chips[device] = (*chips.get(device, ()), chip)
         for device in (device for device in devices if not topology.find(device)):
-            title = "CPU of the driver" if device.startswith("cpu") else "elsewhere"
+            title = "CPU of the driver" if device.startswith(("cpu:", "driver:")) else "not on this machine"
             beside.setdefault(title, []).append((colour, name))
-    said = "; ".join(f"{role} on {spans(tuple(devices)) if devices else 'no device'}" for role, devices in placement.items())
+        if not devices:
+            beside.setdefault("service", []).append((colour, name))
+    said = "; ".join(f"{role} on {spans(tuple(devices)) if devices else 'a service'}" for role, devices in placement.items())
     asides = tuple(Aside(title, tuple(dict.fromkeys(there))) for title, there in beside.items())
     room = {device: Held(0.0, None) for device in topology.ids}
     return Casting(chips or {"": ()}, lanes=tuple(Role), asides=asides, description=said, memory=room)

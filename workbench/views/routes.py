@@ -26,15 +26,16 @@ def _routes(topology: Topology, placement: Mapping[str, Sequence[str]], role: st
     if len(mine) > 1:
         yield AMONG, _slowest(topology, list(combinations(mine, 2)))
     for other, what in GIVES.get(role, ()):
-        theirs = placement.get(other, ())
-        if theirs:
-            same = set(mine) == set(theirs)
-            way = (
-                "the same devices: nothing crosses a link"
-                if same
-                else _slowest(topology, [(a, b) for a, b in product(mine, theirs) if a != b])
-            )
-            yield f"{what} to {other}", way
+        if other in placement:
+            yield f"{what} to {other}", _way(topology, mine, placement[other])
+
+
+def _way(topology: Topology, mine: Sequence[str], theirs: Sequence[str]) -> str:
+    if not mine or not theirs:
+        return "over HTTP: one of them is a service"
+    if set(mine) == set(theirs):
+        return "the same devices: nothing crosses a link"
+    return _slowest(topology, [(a, b) for a, b in product(mine, theirs) if a != b])
 
 
 def _slowest(topology: Topology, pairs: Sequence[tuple[str, str]]) -> str:

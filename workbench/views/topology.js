@@ -3,6 +3,8 @@
 
 const PAD = 7, BAR = 7, BUSY = 31, FULL = 46; // pixels, as in heads.py
 const ROOMY = 140, WIDE = 76, TIGHT = 32;
+const SERVICE = "a service";
+
 /** The parts of a memory bar: [colour of a process's first role, share of the whole]; last what no role is known to hold. */
 function parts(use, colours) {
   if (use.gib === null || !use.of) return [];
@@ -86,7 +88,7 @@ function keys(parent, roles, choose) {
     button.style.setProperty("--wb-key", `var(--wb-${colour})`);
     element(button, "i");
     say(element(button, "b"), role);
-    say(element(button, "span"), devices.length > 2 ? `${devices[0]} … ${devices.at(-1)}` : devices.join(", "));
+    say(element(button, "span"), devices.length > 2 ? `${devices[0]} … ${devices.at(-1)}` : devices.join(", ") || SERVICE);
     button.addEventListener("click", () => choose(role));
     button.addEventListener("keydown", ({ key }) => {
       const move = { ArrowLeft: -1, ArrowRight: 1 }[key];
@@ -106,7 +108,7 @@ function about(parent, role, now) {
   const mean = known.length ? percent(known.reduce((sum, [, use]) => sum + use.busy, 0) / known.length) : NONE;
   const held = memoryOf(role.role, uses.map(([, use]) => use));
   const rows = [
-    ["devices", role.devices.join(", ")],
+    ["devices", role.devices.join(", ") || SERVICE],
     ["busy now", `${mean}${known.length > 1 ? `, mean of ${known.length} devices` : ""}${known.length ? "; what others do there counts too" : ""}`],
     ["memory", held],
     ["phases", role.phases.map((phase) => `${phase} ${now.seconds[phase] ?? NONE}`).join(", ") || "none"],

@@ -35,7 +35,7 @@ class TopologyView(Live):
     _css = source("heading.css", "topology.css")
     palette = traitlets.Dict(COLOURS).tag(sync=True)
     picture = traitlets.Dict().tag(sync=True)
-    roles = traitlets.List().tag(sync=True)
+    roles: traitlets.List[Any] = traitlets.List().tag(sync=True)
     now = traitlets.Dict().tag(sync=True)
 
     def __init__(self, log: EventLog, topology: Topology | None = None, badge: str = "") -> None:
