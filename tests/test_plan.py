@@ -218,3 +218,11 @@ def test_routes_are_told_before_a_run(tmp_path: Path) -> None:
     slot = wb.Run("cpu", name="slot", runtime="ray", **fields)
     assert {route.how for route in slot.routes} == {"scatter", "gather", "stay"}  # one process, and not this one
     slot.close()
+
+
+def test_all_weights_or_an_adapter_is_a_yes_or_no(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="full"):
+        plan(tmp_path, full="no")
+    assert again(tmp_path, full=True).full
+    assert plan(tmp_path, full=True).mode == "full"
+    assert plan(tmp_path).mode == "adapter"

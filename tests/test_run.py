@@ -113,7 +113,9 @@ def test_the_folder_holds_the_run(run: Run) -> None:
 
 def test_the_log_says_where_every_role_is(run: Run) -> None:
     (text,) = [text for event in run.events if "Device mapping resolved:" in (text := event.data.get("text", ""))]
-    assert [line.split()[:2] for line in text.splitlines()[1:]] == [[role, "ddp"] for role in ("actor", "rollout", "reference", "reward")]
+    *roles, weights = text.splitlines()[1:]
+    assert [line.split()[:2] for line in roles] == [[role, "ddp"] for role in ("actor", "rollout", "reference", "reward")]
+    assert weights == "weights reach the engine by mode adapter: only the adapter changes, and the engine keeps a base of its own"
     assert text.count(f"cpu:0 (pid {os.getpid()})") == 4
 
 

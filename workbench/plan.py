@@ -63,6 +63,7 @@ class RunPlan:
         for name, kind in PARTS.items():
             check_kind(name, getattr(self, name), kind, f"wb.{kind.__name__}(...)")
         check_kind("seed", self.seed, int, "a whole number")
+        check_kind("full", self.full, bool, "True to train all weights, False for an adapter")
         check_kind("held_out", self.held_out, int, "a number of prompts, 0 for none")
         if self.held_out < 0 or self.held_out == 1:
             raise ConfigError(f"held_out={self.held_out}", "a standard error takes at least 2 prompts", "give 2 or more, or 0 for none")

@@ -128,7 +128,7 @@ def test_its_storage_is_the_lenders_and_it_makes_none(checkpoints: dict[str, Pat
     engine = engine_of(checkpoints[family])
     with Made() as made:
         model = borrow(checkpoints[family], engine.views, CPU, torch.float32)
-    assert 0 < made.bytes < 1000 < engine.bytes / 100  # rotary frequencies
+    assert 0 < made.bytes < 2000 < engine.bytes / 100  # rotary frequencies
     lent = {tensor.untyped_storage().data_ptr() for tensor in engine.tensors.values()}
     for name, parameter in model.named_parameters():
         assert parameter.untyped_storage().data_ptr() in lent, name
@@ -242,3 +242,23 @@ def test_a_base_in_pieces_can_not_lie_on_it(checkpoints: dict[str, Path], monkey
     monkeypatch.setattr(Layout, "over", lambda layout, ranks: layout)  # as on several ranks
     with pytest.raises(ConfigError, match="layout='fsdp': this layout keeps its weights in pieces of its own"):
         Base(BasePlan(checkpoints["llama"], "cpu", "float32", "fsdp"), storage={})
+
+
+def test_a_checkpoint_without_some_weights_is_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:
+    """transformers would make them up, and the engine has others. A critic reads no output head."""
+    from shutil import copytree
+
+    from safetensors.torch import load_file, save_file
+
+    views = engine_of(checkpoints["llama"]).views
+    for lost in ("lm_head.weight", Q):
+        folder = copytree(checkpoints["llama"], tmp_path / lost)
+        tensors = load_file(folder / "model.safetensors")
+        del tensors[lost]
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        for load in (lambda: load_base(folder, CPU, torch.float32), lambda: borrow(folder, views, CPU, torch.float32)):  # noqa: B023
+            with pytest.raises(ConfigError, match=rf"its files lack {lost}: they would be random"):
+                load()
+    load_base(tmp_path / "lm_head.weight", CPU, torch.float32, head=False)
+    with pytest.raises(ConfigError, match=Q):
+        load_base(tmp_path / Q, CPU, torch.float32, head=False)

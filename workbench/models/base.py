@@ -36,6 +36,7 @@ class BasePlan:
     sharding: str = "FULL_SHARD"  # or "SHARD_GRAD_OP": of fsdp
     token_budget: int | None = None  # of one packed micro-batch; None: 4096 on a CPU, 8192 on a GPU
     trained: str = "adapters"  # or "all" weights, or the "body": all but an output head that nothing reads
+    head: bool = True  # whether its output head is read, so that it has to be in the checkpoint
 
     def __post_init__(self) -> None:
         layout = Layout.parse(self.layout, self.sharding)
@@ -88,7 +89,9 @@ class Base:
     def _load(self) -> Any:
         plan = self.base_plan
         # in pieces it is cut on the CPU: no rank's device ever holds the whole
-        return load_base(plan.model, torch.device("cpu") if self.layout.in_step else self.device, getattr(torch, plan.dtype))
+        return load_base(
+            plan.model, torch.device("cpu") if self.layout.in_step else self.device, getattr(torch, plan.dtype), head=plan.head
+        )
 
     def _borrow(self, storage: Mapping[str, torch.Tensor]) -> Any:
         plan = self.base_plan

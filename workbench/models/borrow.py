@@ -8,7 +8,8 @@ import torch
 
 from workbench.errors import ConfigError
 from workbench.models import attention
-from workbench.models.lora import frozen_reader, refusing
+from workbench.models.lora import check_complete, frozen_reader, refusing
+from workbench.quiet import no_bars
 
 FIX = "lend what Engine.laid() names, or use mode='merged', which keeps a base of its own"
 
@@ -32,9 +33,20 @@ def borrow(path: Path, tensors: Mapping[str, torch.Tensor], device: torch.device
         _check_tensor(f"{asked}: {name}", tensors[name], parameter, device)
         owner, _, own_name = name.rpartition(".")
         model.get_submodule(owner).register_parameter(own_name, torch.nn.Parameter(tensors[name].detach(), requires_grad=False))
+    check_complete(path, _missing(path))
     model.tie_weights()
     _remake_buffers(asked, model, device)
     return frozen_reader(model, path)
+
+
+def _missing(path: Path) -> set[str]:
+    """The weights that the checkpoint's files lack: what the lender made of them nobody knows. Nothing is read."""
+    from transformers import AutoModelForCausalLM
+
+    with no_bars(), refusing(path):
+        _, told = AutoModelForCausalLM.from_pretrained(path, device_map="meta", output_loading_info=True)
+    missing: set[str] = told["missing_keys"]
+    return missing
 
 
 def _check_names(asked: str, wanted: Iterable[str], lent: Iterable[str]) -> None:

@@ -101,7 +101,8 @@ class ValueModel:
 
     @classmethod
     def alone(cls, plan: CriticPlan, base: BasePlan, ranks: Ranks | None = None) -> "ValueModel":
-        """On a base of its own."""
+        """On a base of its own, which may be a reward model's: the output head isn't read."""
+        base = replace(base, head=False)
         if plan.lora is None:
             return cls(Base(replace(base, trained="body"), ranks), plan)
         return cls(Base(base, ranks, {ADAPTER: (plan.lora, plan.seed)}), plan)

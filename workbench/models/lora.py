@@ -1,6 +1,6 @@
 """The adapter: what is trained, said in five words, and how the base it sits on is loaded."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,13 +51,26 @@ class LoRA:
         return self.alpha / self.rank
 
 
-def load_base(path: Path, device: torch.device, dtype: torch.dtype) -> Any:
-    """The frozen base as a transformers model that reads packed rows. Raises ConfigError on a folder that holds no causal model."""
+def load_base(path: Path, device: torch.device, dtype: torch.dtype, *, head: bool = True) -> Any:
+    """The frozen base as a transformers model that reads packed rows. Raises ConfigError on a folder that holds no causal model, or not
+    all of one; ``head`` False: it may lack the output head, which a critic doesn't read.
+    """
     from transformers import AutoModelForCausalLM
 
     with no_bars(), refusing(path):
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention.register())
+        how = {"dtype": dtype, "attn_implementation": attention.register(), "output_loading_info": True}
+        model, told = AutoModelForCausalLM.from_pretrained(path, **how)
+    check_complete(path, told["missing_keys"], head=head)
     return frozen_reader(model, path).to(device)
+
+
+def check_complete(path: Path, missing: Iterable[str], *, head: bool = True) -> None:
+    """Raise ConfigError where weights are ``missing`` from a checkpoint: transformers would make them up."""
+    lost = sorted(name for name in missing if head or not name.startswith("lm_head"))
+    if lost:
+        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
+        found = f"its files lack {', '.join(lost[:3])}{more}: they would be random"
+        raise ConfigError(f"model {str(path)!r}", found, "get the whole checkpoint, or save it again with save_pretrained")
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from workbench.errors import ConfigError, EngineError
 from workbench.rollout.inner import runner
 from workbench.rollout.tensors import Laid, Part
 
-FIX = "mode: adapter, which leaves the engine's weights alone"
+FIX = "mode: adapter, if vLLM has LoRA for this family; Llama, SmolLM, Qwen2 and Qwen3 are tested in every mode"
 
 
 def family(llm: Any) -> str:

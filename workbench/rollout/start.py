@@ -160,6 +160,8 @@ def _explain(error: Exception, plan: EnginePlan, arguments: dict[str, Any]) -> E
         knob = "kv_cache_gib" if arguments.get("kv_cache_memory_bytes") else "memory_share"
         fix = f"a smaller VLLM(window=...), another VLLM({knob}=...), or close what else holds memory"
         return EngineError(asked, f"it does not fit in memory ({text})", fix)
+    if "support LoRA" in text:
+        return EngineError(asked, text, "another family; Llama, SmolLM, Qwen2 and Qwen3 are tested")
     return EngineError(asked, text, "see the error above; `workbench doctor` checks versions and devices")
 
 

@@ -3,6 +3,7 @@
 What goes to which rank is derived from the pools (see routes.py); a runtime carries it out.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,7 @@ import torch
 
 from workbench.algos import Algorithm
 from workbench.batch import Batch, Completion
-from workbench.errors import StateError, SyncError
+from workbench.errors import DivergedError, StateError, SyncError
 from workbench.models.actor import Update
 from workbench.models.critic import ValueUpdate
 from workbench.models.experience import Experience, Share, Worth, shares, worth_shares
@@ -129,6 +130,9 @@ class Team:
         try:
             update: Update = self._spread(Role.ACTOR, "update_actor", asked, stop, "update")[0]
         except CanaryDied as died:
+            if math.isnan(died.mean_diff):  # the engine's are finite: a rollout looks
+                found = "the trainer's log-probabilities are not finite: the policy has diverged"
+                raise DivergedError("update of the actor", found, "a smaller learning rate; go on from the last checkpoint") from None
             cause = SecondLook(self, batch, sampling).cause()
             raise Canary.for_dtype(self.plan.dtype).failed(died.max_diff, died.mean_diff, cause) from None
         return update
@@ -286,7 +290,7 @@ class Team:
 def _sync(step: int, version: int, mode: str, arrivals: Sequence[Arrival]) -> Sync:
     """One record of what came to all ranks."""
     first, whole = arrivals[0], mode in ("merged", "full")
-    lost = [arrival.rounding for arrival in arrivals if arrival.rounding is not None]
+    lost = [arrival.rounding for arrival in arrivals if arrival.rounding is not None and math.isfinite(arrival.rounding)]
     return Sync(
         step=step,
         version=version,

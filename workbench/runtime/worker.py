@@ -143,7 +143,7 @@ class Worker(Trainers):
             )
         if not math.isfinite(sum(map(sum, (c.logp for c in completions)))):
             self._engine.wipe()
-            fix = "a smaller learning rate, or LoRA(alpha=...); go on from the last adapter that was saved"
+            fix = "a smaller learning rate" + (", or LoRA(alpha=...)" if self.plan.lora else "") + "; go on from the last checkpoint"
             raise DivergedError("rollout", "the engine's log-probabilities are not finite: the policy has diverged", fix)
         return completions
 
