@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_metrics import a_step
-from workbench.errors import ConfigError
+from workbench.errors import ConfigError, StateError
 from workbench.events import EventLog
 from workbench.listing import RunLine, as_text, list_runs, read_line
 from workbench.metrics import metrics
@@ -70,6 +70,11 @@ def test_the_views_are_those_of_a_live_run(write: Write) -> None:
     run = load(write())
     assert run.watch().state == "closed"
     assert run.watch() is run.watch()
+    assert all(run.watch(view).twin()["text/html"] for view in ("topology", "load", "timeline", "samples", "all"))
+    with pytest.raises(StateError, match="this run is over"):
+        run.watch("knobs")
+    with pytest.raises(ConfigError, match=r"run.watch\('gpu'\): the views are curves, knobs, topology"):
+        run.watch("gpu")
     assert "  gain    +0.500    ± 0.050" in run.summary().text
 
 

@@ -119,6 +119,15 @@ def test_the_log_says_where_every_role_is(run: Run) -> None:
     assert text.count(f"cpu:0 (pid {os.getpid()})") == 4
 
 
+def test_every_live_view_of_a_run_stands_alone_and_all_together(run: Run) -> None:
+    for view in ("curves", "knobs", "topology", "load", "timeline", "samples", "all"):
+        live = run.watch(view)
+        shown = live.twin()
+        assert shown["text/html"]
+        assert shown["text/plain"]
+        live.close()
+
+
 def test_routes_of_one_process_stay_in_it(run: Run) -> None:
     assert [(route.phase, route.source, route.target, route.how, route.bytes) for route in run.routes] == [
         ("rollout", "driver", "rollout", "stay", 0),

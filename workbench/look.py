@@ -10,6 +10,7 @@ from workbench.events import Event, EventLog, standing
 from workbench.metrics import Metrics, findings, metrics, records_of
 from workbench.records import HeldOut, Seen, Step
 from workbench.telemetry.bubbles import Bubbles, bubbles
+from workbench.topology import Topology
 
 if TYPE_CHECKING:
     from workbench.training import Training
@@ -31,9 +32,19 @@ class Reading(ABC):
     def path(self) -> Path:
         """The run's folder: events.jsonl, metrics.json, adapter/, placement.json."""
 
-    def watch(self) -> Any:
-        """A live view of the run, as a cell's last line: reward, KL, lengths, time per phase, samples."""
-        return views.watch(self._log)
+    def watch(self, view: str | None = None) -> Any:
+        """A live view of the run, as a cell's last line: reward, KL, lengths, time per phase, samples.
+
+        ``view``: another one: "topology" (the machine, with roles, load and routes), "load", "timeline", "samples", "knobs", "curves", or
+        "all" of them. Raises ConfigError on another name, and StateError for the knobs of a past run.
+        """
+        if view is None:
+            return views.watch(self._log)
+        return views.board(self._log, **self._watched()) if view == "all" else views.view(view, self._log, **self._watched())
+
+    def _watched(self) -> dict[str, Any]:
+        """What live views know besides the events: of a run that is over, that it is."""
+        return {"badge": "replayed"}
 
     def summary(self) -> "Summary":
         """The run in numbers and curves: reward before and after, time per phase, the proof of every sync."""
@@ -87,6 +98,11 @@ class Look(Reading):
     @property
     def _log(self) -> EventLog:
         return self._training.log
+
+    def _watched(self) -> dict[str, Any]:
+        """The machine, and the run itself: its knobs can be turned."""
+        plan = self._training.plan
+        return {"topology": Topology.detect() if plan.devices.device == "cuda" else plan.machine, "run": self}
 
     @property
     def batch(self) -> "BatchTable":

@@ -100,9 +100,9 @@ class Live(anywidget.AnyWidget):
 
         Only from the main thread (display is not for others); from elsewhere it does nothing.
         """
-        bundle = self._repr_mimebundle_() if threading.current_thread() is threading.main_thread() else None
-        if bundle is not None:
-            for output in self._outputs:
+        if self._outputs and threading.current_thread() is threading.main_thread():
+            bundle = self._repr_mimebundle_()
+            for output in self._outputs if bundle is not None else ():
                 output.update(bundle[0], metadata=bundle[1], raw=True)
 
 
