@@ -110,7 +110,6 @@ def test_a_fault_in_the_live_slot_is_caught_and_named(gpu_team: Team, monkeypatc
     with pytest.raises(SyncError, match=named):
         gpu_team.sync(1)
     monkeypatch.undo()
-    worker_of(gpu_team).delivery.forget()
     gpu_team.sync(2)
 
 

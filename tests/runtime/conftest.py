@@ -26,7 +26,6 @@ def fresh(team: Team) -> Iterator[Team]:
     with torch.no_grad():
         for name, tensor in adapter.items():
             tensor.copy_(kept[name])
-    worker_of(team).delivery.forget()
     team.sync(0)
 
 

@@ -188,5 +188,4 @@ def test_a_fault_on_the_way_is_caught_and_named(mode: Team, monkeypatch: pytest.
     with pytest.raises(SyncError, match=NAMED[fault]):
         mode.sync(2)
     monkeypatch.undo()
-    worker_of(mode).delivery.forget()
     mode.sync(3)

@@ -27,10 +27,6 @@ class Delivery(Protocol):
         """Before the engine samples from the actor: its weights once more, where an interrupt has left others."""
         ...
 
-    def forget(self) -> None:
-        """Don't compare with what was proved last."""
-        ...
-
 
 class ByAdapter:
     """The adapter into the engine's slot; its base is a copy of its own (``adapter``), or the trainer's too (``zero_copy``)."""
@@ -41,10 +37,6 @@ class ByAdapter:
 
     def ready(self, actor: Actor | None) -> None:
         """A slot is written at once, and a sync that was broken off is made again: nothing to do."""
-
-    def forget(self) -> None:
-        """Don't compare with the adapter that was proved last."""
-        self.checksum = ""
 
     def deliver(self, actor: Actor, version: int) -> Arrival:
         """From memory to memory in this process."""

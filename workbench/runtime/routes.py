@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from workbench.roles import Role
+from workbench.rollout.config import TAKES_ADAPTER
 from workbench.runtime.pools import Fan, Pool
 
 DRIVER = "driver"
@@ -87,7 +88,7 @@ def _sync(pools: Sequence[Pool], mode: str) -> Iterator[Route]:
         return
     trained, engine = home[Role.ACTOR], home[Role.ROLLOUT]
     what = {"merged": "base with the adapter", "full": "weights"}.get(mode, "adapter")
-    moves = mode in ("merged", "full") and trained.layout != "ddp" and trained.size > 1
+    moves = mode not in TAKES_ADAPTER and trained.layout != "ddp" and trained.size > 1
     yield Route(
         "sync",
         Role.ACTOR,

@@ -23,7 +23,8 @@ from workbench.ragged import Ragged
 from workbench.records import EngineReady, Sync, mean
 from workbench.reshard.canary import Canary
 from workbench.roles import Role
-from workbench.rollout.config import Sampling
+from workbench.rollout.config import TAKES_ADAPTER, Sampling
+from workbench.runtime.arrivals import arrived
 from workbench.runtime.calls import Answer, Call, Held, Runtime
 from workbench.runtime.plans import Arrival, CanaryDied, Draw, Estimate, Opened, Report, Signal, Stop, Told, WorkerPlan, never
 from workbench.runtime.pools import Fan, Pool
@@ -161,14 +162,15 @@ class Team:
             answers = self._ask(Role.ROLLOUT, "receive", version, stop=stop, carry=sent.value)
         self._moving["sync", "sync"] += sum(answer.bytes_there for answer in answers)
         arrivals: list[Arrival] = [answer.value for answer in answers]
-        if self.plan.mode in ("merged", "full"):
-            self._moving["sync", "sync"] += sum(arrival.bytes for arrival in arrivals)
+        record = arrived(step, version, self.plan.mode, arrivals)
+        if self.plan.mode not in TAKES_ADAPTER:
+            self._moving["sync", "sync"] += record.bytes
         sums = {arrival.checksum for arrival in arrivals}
         if len(sums) > 1:
             found = f"the engines hold {len(sums)} different ones: {', '.join(sorted(sums))}"
             raise SyncError(f"sync of adapter version {version}", found, "the trainer's ranks differ: was a gradient not reduced?")
         self.version, self._synced = version, updates
-        return _sync(step, version, self.plan.mode, arrivals)
+        return record
 
     # ------------------------------------------------------------ state
 
@@ -285,24 +287,6 @@ class Team:
             raise StateError(f"ask the {role} for {method}", "no worker has that role", "see the map: run.routes")
         pool = self.home[role]
         return self.runtime.run([Call(pool, rank, method, args, carry, hold) for rank in range(pool.size)], stop)
-
-
-def _sync(step: int, version: int, mode: str, arrivals: Sequence[Arrival]) -> Sync:
-    """One record of what came to all ranks."""
-    first, whole = arrivals[0], mode in ("merged", "full")
-    lost = [arrival.rounding for arrival in arrivals if arrival.rounding is not None and math.isfinite(arrival.rounding)]
-    return Sync(
-        step=step,
-        version=version,
-        mode=mode,
-        bytes=sum(arrival.bytes for arrival in arrivals) if whole else first.bytes,
-        seconds=max(arrival.seconds for arrival in arrivals),
-        proof_seconds=max(arrival.proof_seconds for arrival in arrivals),
-        checksum=first.checksum,
-        written=first.written,
-        scheduled=sum(arrival.scheduled for arrival in arrivals),
-        rounding=max(lost, default=None),
-    )
 
 
 def _write(path: Path, files: dict[str, bytes]) -> None:

@@ -61,10 +61,6 @@ class ByWeights:
             rounding=lost,
         )
 
-    def forget(self) -> None:
-        """Don't compare with the weights that were proved last."""
-        self._proven = None
-
     @contextmanager
     def base(self, actor: Actor | None) -> Iterator[None]:
         """Within: the engine holds the frozen base. Raises StateError where there is none any more."""
@@ -76,14 +72,12 @@ class ByWeights:
             self._write(plain(actor.base_weights()), version)
             yield
         finally:
-            self._write(self._read(actor), version)
-            self._holds_actor = True
+            self.deliver(actor, version)
 
     def ready(self, actor: Actor | None) -> None:
         """Write the actor's weights once more, where an interrupt between two writes has left others; on all ranks alike."""
         if actor is not None and not all(actor.ranks.agree(self._holds_actor)):
-            self._write(self._read(actor), self.engine.version)
-            self._holds_actor = True
+            self.deliver(actor, self.engine.version)
 
     def _read(self, actor: Actor) -> Read:
         if actor.plan.lora is None:

@@ -32,6 +32,7 @@ from workbench.reshard.parcel import Parcel
 from workbench.reshard.proof import checksum, expected
 from workbench.rewards import Scorer
 from workbench.roles import Role
+from workbench.rollout.config import TAKES_ADAPTER
 from workbench.rollout.engine import Engine, EnginePlan, Request
 from workbench.runtime.delivery import ByAdapter, Delivery
 from workbench.runtime.kept import Kept
@@ -93,7 +94,7 @@ class Worker(Trainers):
 
     def _way(self, engine: Engine) -> Delivery:
         """How this engine gets its weights."""
-        if self.plan.mode in ("merged", "full"):
+        if self.plan.mode not in TAKES_ADAPTER:
             return ByWeights(engine, self._actor)
         return ByAdapter(engine, self._lora.scaling)
 
