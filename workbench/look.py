@@ -35,8 +35,9 @@ class Reading(ABC):
     def watch(self, view: str | None = None) -> Any:
         """A live view of the run, as a cell's last line: reward, KL, lengths, time per phase, samples.
 
-        ``view``: another one: "topology" (the machine, with roles, load and routes), "load", "timeline", "samples", "knobs", "curves", or
-        "all" of them. Raises ConfigError on another name, and StateError for the knobs of a past run.
+        ``view``: another one: "topology" (the machine, with roles and routes), "timeline", "samples", "knobs", "curves", "load" (of a
+        stream with samples of the devices: runs take none yet), or "all" of them. Raises ConfigError on another name, and StateError
+        for the knobs of a past run.
         """
         if view is None:
             return views.watch(self._log)

@@ -29,4 +29,15 @@ class Role(StrEnum):
         )
 
 
+AT_WORK: dict[str, tuple[Role, ...]] = {  # phase -> roles whose devices work in it
+    "rollout": (Role.ROLLOUT,),
+    "reward": (Role.REWARD,),
+    "reference": (Role.REFERENCE,),
+    "values": (Role.CRITIC,),
+    "advantages": (),  # a sum in the driver
+    "update_critic": (Role.CRITIC,),
+    "update_actor": (Role.ACTOR,),
+    "sync": (Role.ACTOR, Role.ROLLOUT),
+}
+
 ALIASES = {"ref": "reference", "ref_model": "reference", "reference_model": "reference", "reward_model": "reward"}

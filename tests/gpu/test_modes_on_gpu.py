@@ -11,7 +11,7 @@ import torch
 
 from tests.conftest import team_here
 from tests.runtime.conftest import SAMPLING, learn, sample, worker_of
-from tests.runtime.test_modes import RATES, train
+from tests.runtime.test_modes import RATES, shared, train
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.packing import Row
@@ -49,11 +49,7 @@ def test_engine_and_trainer_agree_after_updates(mode: Team) -> None:
 
 
 def test_trainer_and_engine_share_their_storage_or_do_not(mode: Team) -> None:
-    worker = worker_of(mode)
-    storages = {tensor.untyped_storage().data_ptr() for tensor in worker.engine.tensors().values()}
-    mine = worker.actor.weights() if mode.plan.mode == "full" else worker.actor.base_weights()
-    shared = [tensor.untyped_storage().data_ptr() in storages for tensor in mine.values()]
-    assert all(shared) if mode.plan.mode == "zero_copy" else not any(shared)
+    assert all(shared(mode)) if mode.plan.mode == "zero_copy" else not any(shared(mode))
 
 
 def test_an_engine_that_sleeps_leaves_its_memory_to_the_trainer(mode: Team) -> None:

@@ -76,12 +76,16 @@ def test_what_a_sync_moves_and_writes(mode: Team) -> None:
     assert (record.rounding is not None) == (mode.plan.mode == "merged")
 
 
-def test_trainer_and_engine_share_their_storage_or_do_not(mode: Team) -> None:
-    worker = worker_of(mode)
+def shared(team: Team) -> list[bool]:
+    """Of each of the trainer's weights: whether it lies in the engine's storage."""
+    worker = worker_of(team)
     storages = {tensor.untyped_storage().data_ptr() for tensor in worker.engine.tensors().values()}
-    mine = worker.actor.weights() if mode.plan.mode == "full" else worker.actor.base_weights()
-    shared = [tensor.untyped_storage().data_ptr() in storages for tensor in mine.values()]
-    assert all(shared) if mode.plan.mode == "zero_copy" else not any(shared)
+    mine = worker.actor.weights() if team.plan.mode == "full" else worker.actor.base_weights()
+    return [tensor.untyped_storage().data_ptr() in storages for tensor in mine.values()]
+
+
+def test_trainer_and_engine_share_their_storage_or_do_not(mode: Team) -> None:
+    assert all(shared(mode)) if mode.plan.mode == "zero_copy" else not any(shared(mode))
 
 
 def test_the_base_can_be_sampled_from_in_between(mode: Team) -> None:

@@ -6,8 +6,6 @@ from tests.telemetry.runs import Story, a_load, any_run
 from workbench.errors import ConfigError, StateError
 from workbench.records import Checkpoint
 from workbench.telemetry.bubbles import SHARED, Bubbles, bubbles
-from workbench.telemetry.work import WORKERS
-from workbench.views.timeline import WORKERS as DRAWN
 
 APART = {"actor": ["local:0"], "rollout": ["local:1"], "reference": ["local:0"], "reward": ["cpu:0"]}
 
@@ -47,10 +45,6 @@ def test_parts_of_a_run_add_up_to_the_whole() -> None:
         whole = bubbles(events)
         if not any(event.kind == "restored" for event in events):
             assert sum(bubbles(events, step, step).wall_ns for step in range(whole.first, whole.last + 1)) == whole.wall_ns
-
-
-def test_phases_have_the_same_workers_as_in_the_timeline() -> None:
-    assert {phase: roles for phase, roles in WORKERS.items() if phase != "evaluation"} == dict(DRAWN)
 
 
 # ---------------------------------------------------------------- by hand

@@ -12,7 +12,7 @@ from workbench.views.live import Live, source
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 FLAGS += ["--disable-component-update", "--disable-sync"]
 # What a widget manager gives to a view: a model with get, on, off and send.
-_HOST = """async ([esm, css, state, background]) => {
+HOST = """async ([esm, css, state, background]) => {
   document.head.insertAdjacentHTML("beforeend", `<style>body { margin: 16px; background: ${background} }${css}</style>`);
   document.body.innerHTML = "<div id=one></div>";
   const hooks = {}, sent = [];
@@ -48,7 +48,7 @@ class Shown:
             name for name in view.traits(sync=True) if not name.startswith("_") and name not in ("tabbable", "tooltip", "layout")
         ]
         page.set_content("<!doctype html><html lang=en><body></body></html>")
-        page.evaluate(_HOST, [view._esm, view._css, self.state, "#111" if dark else "#fff"])
+        page.evaluate(HOST, [view._esm, view._css, self.state, "#111" if dark else "#fff"])
         page.wait_for_selector('#one [data-wb-view][data-ready="1"]')
 
     @property

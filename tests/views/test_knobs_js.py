@@ -9,30 +9,12 @@ import pytest
 
 from workbench.views.knobs import Panel
 
+from .pages import HOST
 from .test_knobs import Steered
 
 pytestmark = pytest.mark.browser
 
 TRAITS = ("head", "rows", "answer", "palette")
-# What a widget manager gives to a view: a model with get, on, off and send; here with a list of what was sent.
-HOST = """async ([esm, css, state, background]) => {
-  document.head.insertAdjacentHTML("beforeend", `<style>body { margin: 16px; background: ${background} }${css}</style>`);
-  document.body.innerHTML = "<div id=one></div>";
-  const hooks = {}, sent = [];
-  const model = {
-    get: (name) => state[name],
-    on: (name, hook) => (hooks[name] ??= []).push(hook),
-    off: (name, hook) => (hooks[name] = hooks[name].filter((other) => other !== hook)),
-    send: (content) => sent.push(content),
-    set: (name, value) => {
-      const same = JSON.stringify(state[name]) === JSON.stringify(value);
-      state[name] = value;
-      if (!same) hooks[`change:${name}`]?.forEach((hook) => hook());
-    },
-  };
-  const module = await import(URL.createObjectURL(new Blob([esm], { type: "text/javascript" })));
-  window.host = { model, hooks, sent, stop: module.default.render({ model, el: document.getElementById("one") }) };
-}"""
 
 
 class Page:

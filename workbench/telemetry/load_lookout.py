@@ -3,12 +3,13 @@
 from collections import deque
 from collections.abc import Sequence
 
-from workbench.events import Event, standing
+from workbench.events import Event
 from workbench.records import Restored, RunStarted, Seen, Step
 from workbench.telemetry.ledger import Ledger
 from workbench.telemetry.limits import Limits
 from workbench.telemetry.load_signs import LOAD_RULES
 from workbench.telemetry.step_load import LoadWindow, StepLoad, step_load
+from workbench.telemetry.stream import Stream
 from workbench.telemetry.work import Placement
 
 
@@ -36,26 +37,16 @@ class LoadWatcher:
         self._begin.clear()
 
 
-class LoadLookout:
+class LoadLookout(Stream):
     """Findings of one stream."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits
-        self._watcher = LoadWatcher(limits)
-        self._since: list[Event] = []  # of the step under way
-        self._read = 0  # events
+        super().__init__()
 
-    def news(self, events: Sequence[Event]) -> list[Seen]:
-        """What began or ended with the steps since the last call; where it had to look anew, with the last step alone."""
-        fresh = events[self._read :]
-        anew = self._read == 0 or any(event.kind == "restored" for event in fresh)
-        self._read = len(events)
-        if not anew:
-            return self._follow(fresh)
-        self._watcher, self._since = LoadWatcher(self._limits), []
-        found = self._follow(standing(events))
-        last = max((event.data["step"] for event in fresh if event.kind == "step"), default=0)
-        return [seen for seen in found if seen.step == last]
+    def _begin(self) -> None:
+        self._watcher = LoadWatcher(self._limits)
+        self._since: list[Event] = []  # of the step under way
 
     def _follow(self, events: Sequence[Event]) -> list[Seen]:
         found: list[Seen] = []

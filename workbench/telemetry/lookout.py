@@ -2,33 +2,24 @@
 
 from collections.abc import Sequence
 
-from workbench.events import Event, standing
+from workbench.events import Event
 from workbench.records import Seen, Step
 from workbench.telemetry.health import Watcher
 from workbench.telemetry.limits import Limits
+from workbench.telemetry.stream import Stream
 
 _KINDS = ("step", "run_started", "knob", "restored")
 
 
-class Lookout:
-    """Findings of one stream. After a restore it looks anew at all steps that stand, so that it knows what it would have known."""
+class Lookout(Stream):
+    """Findings of one stream."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self._limits = limits
-        self._watcher = Watcher(limits)
-        self._read = 0  # events
+        super().__init__()
 
-    def news(self, events: Sequence[Event]) -> list[Seen]:
-        """What began or ended with the steps since the last call; where it had to look anew, with the last step alone."""
-        fresh = events[self._read :]
-        anew = self._read == 0 or any(event.kind == "restored" for event in fresh)
-        self._read = len(events)
-        if not anew:
-            return self._follow(fresh)
+    def _begin(self) -> None:
         self._watcher = Watcher(self._limits)
-        found = self._follow(standing(events))
-        last = max((event.data["step"] for event in fresh if event.kind == "step"), default=0)
-        return [seen for seen in found if seen.step == last]
 
     def _follow(self, events: Sequence[Event]) -> list[Seen]:
         found: list[Seen] = []

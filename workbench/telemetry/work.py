@@ -11,19 +11,10 @@ from itertools import pairwise
 
 from workbench.events import Event, standing
 from workbench.records import Checkpoint, Phase, Progress, Restored, RunStarted, State, Step
+from workbench.roles import AT_WORK, Role
 
 NS = 10**9
-WORKERS: Mapping[str, tuple[str, ...]] = {  # phase -> roles at work
-    "rollout": ("rollout",),
-    "reward": ("reward",),
-    "reference": ("reference",),
-    "values": ("critic",),
-    "advantages": (),  # a sum in the driver
-    "update_critic": ("critic",),
-    "update_actor": ("actor",),
-    "sync": ("actor", "rollout"),
-    "evaluation": ("rollout",),
-}
+WORKERS: Mapping[str, Sequence[str]] = {**AT_WORK, "evaluation": (Role.ROLLOUT,)}
 Placement = Mapping[str, Sequence[str]]  # role -> devices
 
 

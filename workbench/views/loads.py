@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from workbench.events import Event
 from workbench.records import Load
-from workbench.views.timeline import WORKERS
+from workbench.roles import AT_WORK
 
 WIDTH = 1.5  # seconds of a bucket
 POINTS = 120  # buckets: three minutes
@@ -174,7 +174,7 @@ class Loads:
         first = self._end - POINTS + 1
         spans: list[list[tuple[float, float, bool]]] = [[] for _ in range(POINTS)]
         for window in self._windows:
-            workers = {*WORKERS.get(window.phase, ())} & here
+            workers = {*AT_WORK.get(window.phase, ())} & here
             for at in range(max(first, int(window.begin // WIDTH)), min(self._end, int(window.end // WIDTH)) + 1 if workers else first):
                 begin = at * WIDTH
                 spans[at - first].append((max(window.begin, begin), min(window.end, begin + WIDTH), role in workers))

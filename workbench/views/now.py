@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from workbench.events import Event
 from workbench.records import PHASES, Phase, Progress, Restored, RunStarted, State, Step
+from workbench.roles import AT_WORK
 from workbench.views.history import ENDS
-from workbench.views.timeline import WORKERS
 
 _TOLD = {"run_started", "state", "progress", "phase", "step", "restored"}
 
@@ -67,12 +67,12 @@ class Now:
         return order[at] if at < len(order) else ""
 
     def _has(self, phase: str) -> bool:
-        return any(role in self.placement for role in WORKERS[phase])
+        return any(role in self.placement for role in AT_WORK[phase])
 
     @property
     def at_work(self) -> tuple[str, ...]:
         """The roles that the running phase needs."""
-        return tuple(role for role in WORKERS.get(self.running, ()) if role in self.placement)
+        return tuple(role for role in AT_WORK.get(self.running, ()) if role in self.placement)
 
     @property
     def status(self) -> str:

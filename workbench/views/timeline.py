@@ -14,22 +14,13 @@ from workbench.events import Event, standing
 from workbench.mapping.devices import spans
 from workbench.metrics import records_of
 from workbench.records import Phase, Restored, RunStarted, Step
+from workbench.roles import AT_WORK
 from workbench.topology.drawing.display import bundle, save
 from workbench.topology.drawing.scene import Scene
 from workbench.topology.drawing.svg import Theme
 from workbench.views.text import columns, duration
 from workbench.views.timeline_figure import draw
 
-WORKERS: Mapping[str, tuple[str, ...]] = {
-    "rollout": ("rollout",),
-    "reward": ("reward",),
-    "reference": ("reference",),
-    "values": ("critic",),
-    "advantages": (),  # a sum in the driver
-    "update_critic": ("critic",),
-    "update_actor": ("actor",),
-    "sync": ("actor", "rollout"),
-}
 SHOWN = 3  # steps, where it is not said which
 MOST_ROWS = 16  # with more devices, those with the same roles share one
 
@@ -217,6 +208,6 @@ def _rows(placement: Mapping[str, Sequence[str]], bars: Sequence[Bar]) -> tuple[
         alike = {names: spans([device for device in roles if roles[device] == names]) for names in roles.values()}
         roles = {devices: names for names, devices in alike.items()}
     return tuple(
-        Row(device, names, tuple(bar for bar in bars if not set(WORKERS.get(bar.phase, ())).isdisjoint(names)))
+        Row(device, names, tuple(bar for bar in bars if not set(AT_WORK.get(bar.phase, ())).isdisjoint(names)))
         for device, names in roles.items()
     )

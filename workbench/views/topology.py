@@ -12,7 +12,7 @@ import traitlets
 
 from workbench.events import Event, EventLog
 from workbench.palette import ROLE_COLOUR
-from workbench.roles import Role
+from workbench.roles import AT_WORK, Role
 from workbench.topology import Topology
 from workbench.topology.drawing.display import bundle
 from workbench.topology.drawing.scene import Scene
@@ -25,7 +25,6 @@ from workbench.views.machine import HEAD, Machine, bare, machine
 from workbench.views.now import Now
 from workbench.views.routes import routes
 from workbench.views.text import columns
-from workbench.views.timeline import WORKERS
 
 
 class TopologyView(Live):
@@ -116,7 +115,7 @@ def _role(topology: Topology, now: Now, role: Role) -> dict[str, Any]:
         "role": str(role),
         "colour": ROLE_COLOUR[role],
         "devices": list(now.placement[role]),
-        "phases": [phase for phase, workers in WORKERS.items() if role in workers],
+        "phases": [phase for phase, workers in AT_WORK.items() if role in workers],
         "routes": [list(route) for route in routes(topology, now.placement, role)],
     }
 
