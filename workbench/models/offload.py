@@ -24,8 +24,9 @@ class Offload:
         if not self.away:
             for place, holder, device in self._kept():
                 if device.type != "cpu":
-                    there = self._host.setdefault(place, torch.empty_like(holder.tensor, device="cpu", pin_memory=True))
-                    holder.tensor = there.copy_(holder.tensor, non_blocking=True)
+                    if place not in self._host:
+                        self._host[place] = torch.empty_like(holder.tensor, device="cpu", pin_memory=True)
+                    holder.tensor = self._host[place].copy_(holder.tensor, non_blocking=True)
             self._wait()
             self.away = True
 
