@@ -89,9 +89,8 @@ class Base:
     def _load(self) -> Any:
         plan = self.base_plan
         # in pieces it is cut on the CPU: no rank's device ever holds the whole
-        return load_base(
-            plan.model, torch.device("cpu") if self.layout.in_step else self.device, getattr(torch, plan.dtype), head=plan.head
-        )
+        device = torch.device("cpu") if self.layout.in_step else self.device
+        return load_base(plan.model, device, getattr(torch, plan.dtype), head=plan.head)
 
     def _borrow(self, storage: Mapping[str, torch.Tensor]) -> Any:
         plan = self.base_plan

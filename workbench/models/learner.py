@@ -89,9 +89,8 @@ class Learner:
         for number, ((name, like), master) in enumerate(zip(self.named.items(), self.masters.parameters, strict=True)):
             pieces = {"weight": master.detach(), **moments.get(number, {})}
             for kind, tensor in pieces.items():
-                full = (
-                    whole_as(tensor.to(self.base.device), like) if tensor.shape == master.shape else tensor
-                )  # Adam's count of steps is one number
+                is_one_number = tensor.shape != master.shape  # Adam's count of steps
+                full = tensor if is_one_number else whole_as(tensor.to(self.base.device), like)
                 if keep:
                     state[f"{kind}.{name}"] = full.to("cpu", copy=True).contiguous()
         return state
