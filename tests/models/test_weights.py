@@ -14,7 +14,7 @@ from workbench.models.layouts import Layout
 from workbench.models.lora import LoRA
 from workbench.models.optimizer import Optimizer
 from workbench.models.ranks import Ranks
-from workbench.models.weights import factors
+from workbench.models.weights import adapted
 
 ROWS = {"q_proj": 0, "gate_proj": 0, "o_proj": 1, "down_proj": 1}  # along which dimension tensor parallelism cuts
 
@@ -95,4 +95,4 @@ def test_a_layer_that_keeps_its_weight_the_other_way_round_is_refused() -> None:
     with pytest.warns(UserWarning, match="fan_in_fan_out"):
         add_adapter(body, LoRA(rank=2), 0)
     with pytest.raises(ConfigError, match=r"merge the adapter into transformer\.h\.0\.attn\.c_attn: it keeps its weight as \(in, out\)"):
-        factors(body, "default")
+        adapted(body, "default")

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from workbench.reshard import apply, fingerprints
-from workbench.reshard.fingerprints import Sums
+from workbench.reshard.fingerprints import Sums, words
 from workbench.reshard.parameters import Parameter
+from workbench.reshard.schedule import Copy
 from workbench.reshard.slices import Box, whole
 
 CPU = torch.device("cpu")
@@ -86,3 +87,38 @@ def test_one_slice_counts_for_several_slots_and_none_is_zero() -> None:
     first, second, third = sums.table(3).tolist()
     assert (first, second) == (third, 0)
     assert first == fingerprint(values((9,)))
+
+
+def test_words_are_as_long_as_all_slices_allow() -> None:
+    def copy(name: str, span: tuple[int, int], at: int) -> Copy:
+        return Copy(name, 0, 0, ((0, 2), span), ((0, 2), span), ((0, 2), (at, at + span[1] - span[0])), 0)
+
+    parameters = [
+        Parameter("even", (2, 16), 2),
+        Parameter("pairs", (2, 16), 2),
+        Parameter("odd", (2, 16), 2),
+        Parameter("wide", (2, 16), 8),
+    ]
+    copies = [
+        copy("even", (0, 8), 0),
+        copy("even", (8, 16), 8),
+        copy("pairs", (0, 16), 2),
+        copy("odd", (0, 5), 0),
+        copy("wide", (0, 16), 0),
+    ]
+    assert words(parameters, copies) == {"even": 4, "pairs": 2, "odd": 1, "wide": 1}
+
+
+def test_words_add_up_too_and_every_element_of_one_counts() -> None:
+    def total(tensor: torch.Tensor, *cuts: int) -> int:
+        sums = Sums([Parameter("w", (3, 16), 2)], CPU)
+        for first, last in zip((0, *cuts), (*cuts, 16), strict=True):
+            sums.add([0], tensor[:, first:last], ((0, 3), (first, last)), 4)
+        return int(sums.table(1)[0])
+
+    tensor = values((3, 16), torch.bfloat16)
+    assert total(tensor) == total(tensor, 4) == total(tensor, 8, 12)
+    for place in range(3 * 16):
+        other = tensor.clone()
+        other.view(-1)[place] = 7.0
+        assert total(other) != total(tensor)

@@ -1,15 +1,25 @@
 """Weights read with an adapter in them: by hand, against one matrix sum, and what rounding loses."""
 
+from collections.abc import Iterable
+
 import pytest
 import torch
 
 from workbench.errors import ConfigError
 from workbench.reshard import apply
 from workbench.reshard.lying import Ddp, Engine
-from workbench.reshard.merge import Delta, Merging, merging, plain, products, rounding
+from workbench.reshard.merge import ELEMENTS, Delta, Measured, Merging, merging, plain, products
 from workbench.reshard.parameters import Block, Cut, Parameter
 from workbench.reshard.schedule import Copy, schedule
 from workbench.reshard.slices import Box, whole
+
+
+def rounding(read: Merging, copies: Iterable[Copy]) -> float:
+    """What is lost where ``copies`` are read."""
+    measured = Measured.of(read)
+    for copy in copies:
+        assert torch.equal(measured(copy), read(copy))
+    return measured.rounding
 
 
 def taking(part: Box, local: Box | None = None, name: str = "w") -> Copy:
@@ -90,6 +100,27 @@ def test_rounding_of_nothing_is_nothing() -> None:
 def test_in_float32_little_is_lost_and_that_is_seen() -> None:
     weight, delta = large(torch.float32)
     assert 0 < rounding(merging({"w": weight}, {"w": delta}), [taking(whole(weight.shape))]) < 1e-5
+
+
+def test_of_a_large_slice_the_first_rows_tell_what_is_lost() -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, a, b = (torch.randn(shape, generator=generator) for shape in ((4000, 512), (4, 512), (4000, 4)))
+    read, part = merging({"w": weight.bfloat16()}, {"w": Delta(a, 0.01 * b, 2.0)}), whole((4000, 512))
+    d = 2.0 * 0.01 * b.double() @ a.double()
+    exact = weight.bfloat16().double() + d
+    lost = (read(taking(part)).double() - exact).norm() / d.norm()
+    assert weight.numel() > ELEMENTS
+    assert rounding(read, [taking(part)]) == pytest.approx(float(lost), rel=5e-3)
+
+
+def test_writing_is_reading() -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        weight, delta = large(dtype, dtype)
+        read, into = merging({"w": weight, "norm": weight[0]}, {"w": delta}), torch.zeros_like(weight)
+        read.write(taking(((8, 40), (0, 48))), weight[8:40], into[8:40])
+        assert torch.equal(into[8:40], read(taking(((8, 40), (0, 48)))))
+        assert not into[:8].any()
+        assert not into[40:].any()
 
 
 @pytest.mark.parametrize(

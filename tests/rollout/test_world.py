@@ -18,7 +18,7 @@ import torch.distributed as dist
 from tests.blocks import SHARED_MEMORY, left_behind
 from tests.rollout.ranks import Ranks, hear, say
 from workbench.errors import ConfigError, EngineError, Stopped
-from workbench.rollout import inner, inner_cpu
+from workbench.rollout import inner, inner_cpu, inner_gpu
 from workbench.rollout.config import VLLM
 from workbench.rollout.engine import Engine, EnginePlan, Request
 from workbench.rollout.start import out_of_memory, told
@@ -353,11 +353,11 @@ def test_a_gpu_that_is_visible_by_uuid_has_a_number(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByUUID", {"GPU-a": "first", "GPU-b": "second"}.__getitem__)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetIndex", {"first": 0, "second": 1}.__getitem__)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b,GPU-a")
-    assert [inner.gpu_number(0), inner.gpu_number(1)] == [1, 0]
+    assert [inner_gpu.gpu_number(0), inner_gpu.gpu_number(1)] == [1, 0]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,2")
-    assert inner.gpu_number(1) == 2
+    assert inner_gpu.gpu_number(1) == 2
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert inner.gpu_number(5) == 5
+    assert inner_gpu.gpu_number(5) == 5
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ out. An adapter takes the same of its own few parameters, and 2 or 4 of each fro
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from workbench.models.optimizer import Masters, Optimizer
 from workbench.models.packing import Packed, Row
 from workbench.models.passes import Lesson, Tally, teach, together
 from workbench.models.ranks import Ranks
-from workbench.models.shards import piece, whole
-from workbench.models.weights import Factors, factors
+from workbench.models.shards import all_whole, piece
+from workbench.models.weights import Factors, adapted, whole_factors
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ class Actor(Base):
         from peft import get_peft_model_state_dict
 
         tensors: dict[str, torch.Tensor] = get_peft_model_state_dict(self.model)
-        return {name: whole(tensor) for name, tensor in tensors.items()}
+        return dict(zip(tensors, all_whole(list(tensors.values())), strict=True))
 
     def base_weights(self) -> dict[str, torch.Tensor]:
         """This rank's pieces of the frozen weights, by transformers' names: the W of W + scaling·B·A."""
@@ -187,7 +188,12 @@ class Actor(Base):
         Every rank has to call this.
         """
         self._check_frozen("deltas()")
-        return factors(self.body, "default")
+        return whole_factors(self._factors)
+
+    @cached_property
+    def _factors(self) -> dict[str, Factors]:
+        """As they lie: looked up once, for a model has thousands of modules."""
+        return adapted(self.body, "default")
 
     def adapter_config(self) -> dict[str, Any]:
         """The adapter's configuration as peft writes it."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from workbench.models.lora import LoRA, add_adapter, load_base
 from workbench.models.packing import Packed, Row, micro_batches, pack
 from workbench.models.ranks import Ranks
 from workbench.models.shards import whole
-from workbench.models.weights import pieces
+from workbench.models.weights import named, pieces
 from workbench.quiet import no_bars
 
 # Fused, W·x + B·A·x is rounded to bfloat16 once; the engine, as plain layers do, rounds W·x first, and a small B·A·x is lost in the
@@ -123,7 +124,12 @@ class Base:
 
     def weights(self) -> dict[str, torch.Tensor]:
         """This rank's pieces of the weights, by transformers' names: live, tied ones once, what adapters add left out."""
-        return pieces(self.body)
+        return pieces(self._named)
+
+    @cached_property
+    def _named(self) -> dict[str, torch.nn.Parameter]:
+        """Looked up once: fsdp shows other parameters while it holds them whole."""
+        return named(self.body)
 
     def save_whole(self, path: Path) -> None:
         """Write the model into ``path``. Every rank has to call this; the first one writes, from the CPU. Raises OSError."""

@@ -7,6 +7,7 @@ messages, and what arrives is written where it belongs: no weight is whole anywh
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -20,6 +21,20 @@ from workbench.reshard.slices import Box
 Read = Callable[[Copy], torch.Tensor | None]
 """This rank's part of a copy, of the shape of ``copy.source_slice``, in the precision and on the device of the target. None, only for what
 stays: the target shares this storage, and nothing has to be done."""
+
+
+@runtime_checkable
+class Writes(Protocol):
+    """A ``Read`` that can write what stays straight into the target: one way through memory less, and no buffer."""
+
+    def source(self, copy: Copy) -> torch.Tensor:
+        """What is changed on the way, of the shape and precision of what is written."""
+        ...
+
+    def write(self, copy: Copy, source: torch.Tensor, into: torch.Tensor) -> None:
+        """Exactly what reading ``copy`` would give."""
+        ...
+
 
 Target = Mapping[str, torch.Tensor]
 """A parameter's name -> the tensor in which its ``target_slice`` lies: the engine's fused one where the parameter is fused."""
@@ -118,6 +133,7 @@ class _Mover:
 
     def __init__(self, read: Read, target: Target, device: torch.device, group: dist.ProcessGroup | None) -> None:
         self._read, self._target, self._group, self.device = read, target, group, device
+        self._writes = read if isinstance(read, Writes) else None
         self.received = self.sent = self.stayed = self.peak = 0
 
     def agree(self, mine: Work) -> dict[str, torch.dtype]:
@@ -140,11 +156,14 @@ class _Mover:
 
     def keep(self, copy: Copy) -> None:
         """Write what stays on this rank."""
-        into = self._target[copy.parameter]
-        value = self._read(copy)
-        if value is not None:
-            into[at(copy.target_slice)].copy_(_checked(copy, value, into.dtype))
-            self.stayed += value.nbytes
+        into = self._target[copy.parameter][at(copy.target_slice)]
+        if self._writes is not None:
+            self._writes.write(copy, _checked(copy, self._writes.source(copy), into.dtype), into)
+        elif (value := self._read(copy)) is not None:
+            into.copy_(_checked(copy, value, into.dtype))
+        else:
+            return
+        self.stayed += into.nbytes
 
     def carry_out(self, exchange: Exchange, dtypes: Mapping[str, torch.dtype]) -> None:
         """Send and receive one bucket. A rank that has nothing in it goes on to the next."""

@@ -1,16 +1,19 @@
 """Fingerprints of slices that add up to that of the whole: each element's bits times a number for its place in the parameter, modulo 2^64.
 
 The number is the product of one odd number for the place along each dimension, so that a slice costs two kernels (its rows are summed, then
-weighted) and no number per element is ever kept. A slice has the same sum wherever it lies. A single changed element always shows;
-two that changed places, or many at once, stay unseen with a chance of 2^-32 at worst.
+weighted) and no number per element is ever kept. Several elements side by side may be one word, of at most 64 bits. A slice has the same
+sum wherever it lies. A single changed element always shows; two that changed places, or many at once, stay unseen with a chance of
+2^-32 at worst.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from math import gcd
 
 import torch
 
 from workbench.reshard.apply import rows_at_once
 from workbench.reshard.parameters import Parameter
+from workbench.reshard.schedule import Copy
 from workbench.reshard.slices import Box
 
 BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -30,15 +33,17 @@ class Sums:
         self._weights: list[torch.Tensor] = []  # and their rows' numbers
         self._slots: list[tuple[int, ...]] = []
 
-    def add(self, slots: Sequence[int], values: torch.Tensor, part: Box) -> None:
-        """Add the fingerprint of ``values``, which lie at ``part`` of their parameter, to each of ``slots``."""
-        bits = values.detach().view(BITS[values.element_size()])
-        if len(part) == 1:  # a vector is one row
-            rows, columns, bits = self._places[0].new_ones(1), self._place(0, part), bits.unsqueeze(0)
+    def add(self, slots: Sequence[int], values: torch.Tensor, part: Box, word: int = 1) -> None:
+        """Add the fingerprint of ``values``, which lie at ``part`` of their parameter, to each of ``slots``.
+
+        ``word``: so many elements of a row are taken as one, as of :func:`words`; the same for all slices of a parameter.
+        """
+        bits = values.detach().view(BITS[values.element_size() * word])
+        if len(part) == 1:  # each element of a vector is a row
+            self._rows.append(bits.long())
         else:
-            rows, columns, bits = self._place(0, part), self._columns(part), bits.reshape(bits.shape[0], -1)
-        self._rows.append(_row_sums(bits, columns))
-        self._weights.append(rows)
+            self._rows.append(_row_sums(bits.reshape(bits.shape[0], -1), self._columns(part, word)))
+        self._weights.append(self._place(0, part[0], word if len(part) == 1 else 1))
         self._slots.append(tuple(slots))
 
     def table(self, slots: int) -> torch.Tensor:
@@ -53,20 +58,35 @@ class Sums:
         slot, piece = torch.tensor(where, device=self._device).T
         return total.index_add_(0, slot, sums[piece])
 
-    def _place(self, dim: int, part: Box) -> torch.Tensor:
-        return self._places[dim][slice(*part[dim])]
+    def _place(self, dim: int, span: tuple[int, int], word: int = 1) -> torch.Tensor:
+        return self._places[dim][span[0] // word : span[1] // word]
 
-    def _columns(self, part: Box) -> torch.Tensor:
-        """The numbers of a row's elements: all dimensions after the first as one."""
-        columns = self._place(1, part)
-        for dim in range(2, len(part)):
-            columns = (columns.unsqueeze(1) * self._place(dim, part)).reshape(-1)
+    def _columns(self, part: Box, word: int) -> torch.Tensor:
+        """The numbers of a row's words: all dimensions after the first as one."""
+        *outer, last = range(1, len(part))
+        columns = self._place(last, part[last], word)
+        for dim in reversed(outer):
+            columns = (self._place(dim, part[dim]).unsqueeze(1) * columns).reshape(-1)
         return columns
+
+
+def words(parameters: Sequence[Parameter], copies: Iterable[Copy]) -> dict[str, int]:
+    """How many elements of a row of each parameter are one word, of 8 bytes where all ``copies`` begin and end at whole ones.
+
+    So that a fingerprint takes a quarter of the arithmetic. The same for all ranks that know the same copies.
+    """
+    found = {one.name: max(1, 8 // one.element_bytes) for one in parameters}
+    for copy in copies:
+        for bounds in (copy.part[-1], copy.source_slice[-1], copy.target_slice[-1]):
+            found[copy.parameter] = gcd(found[copy.parameter], *bounds)
+    return found
 
 
 def _row_sums(bits: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     """(rows,) of ``bits`` (rows, columns), weighted: some rows at a time, in one buffer."""
-    step = min(len(bits), rows_at_once(bits.device, 8 * len(columns)))
+    step = rows_at_once(bits.device, 8 * len(columns))
+    if len(bits) <= step:
+        return torch.sum(bits * columns, 1)
     sums, buffer = columns.new_empty(len(bits)), columns.new_empty(step, len(columns))
     for some, into in zip(bits.split(step), sums.split(step), strict=True):
         torch.sum(torch.mul(some, columns, out=buffer[: len(some)]), 1, out=into)

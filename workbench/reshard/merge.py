@@ -3,8 +3,9 @@
 The sum is rounded once, from float32, so that nothing adds up over the steps of a run. What the rounding loses is measured.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import torch
 
@@ -12,6 +13,8 @@ from workbench.errors import ConfigError
 from workbench.reshard.apply import at, rows_at_once
 from workbench.reshard.faults import some
 from workbench.reshard.schedule import Copy
+
+ELEMENTS = 2**20  # of a slice, enough for what rounding loses to a thousandth of it
 
 
 @dataclass(frozen=True)
@@ -47,14 +50,73 @@ class Merging:
 
     def __call__(self, copy: Copy) -> torch.Tensor:
         """The slice of this rank's tensor that ``copy`` takes, merged."""
-        weight, delta = Plain(self.weights)(copy), self.deltas.get(copy.parameter)
-        if delta is None:
+        weight = self.source(copy)
+        if copy.parameter not in self.deltas:
             return weight
         merged = torch.empty_like(weight, memory_format=torch.contiguous_format)
-        for rows, product in products(delta, copy):
-            # one kernel reads both precisions, adds in float32 and rounds as it writes
-            torch.add(weight[rows], product, alpha=delta.scaling, out=merged[rows])
+        self.write(copy, weight, merged)
         return merged
+
+    def source(self, copy: Copy) -> torch.Tensor:
+        """W."""
+        return Plain(self.weights)(copy)
+
+    def write(self, copy: Copy, source: torch.Tensor, into: torch.Tensor) -> None:
+        """The same as a call, straight into a tensor."""
+        delta = self.deltas.get(copy.parameter)
+        if delta is None:
+            into.copy_(source)
+            return
+        a, b = _cut(delta, copy)
+        if a.dtype == b.dtype == source.dtype != torch.float32:
+            # in half precision one kernel multiplies and adds in float32, and rounds as it writes
+            torch.addmm(source, b, a, alpha=delta.scaling, out=into)
+            return
+        for rows, product in products(delta, copy):
+            # reads both precisions, adds in float32 and rounds as it writes
+            torch.add(source[rows], product, alpha=delta.scaling, out=into[rows])
+
+
+@dataclass(frozen=True)
+class Measured(Merging):
+    """Reads the same, and measures meanwhile what rounding takes away: of each slice at most its first ``ELEMENTS``, by whole rows."""
+
+    lost: list[torch.Tensor] = field(default_factory=list)  # norms, of each slice
+    added: list[torch.Tensor] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, read: Merging) -> Self:
+        """The same weights and deltas, nothing read so far."""
+        return cls(read.weights, read.deltas)
+
+    def __call__(self, copy: Copy) -> torch.Tensor:
+        """As of ``Merging``."""
+        merged = super().__call__(copy)
+        if copy.parameter in self.deltas:
+            self._measure(copy, merged)
+        return merged
+
+    @property
+    def rounding(self) -> float:
+        """‖round(W + d) - (W + d)‖ / ‖d‖ over all that was read so far, d = s·B·A: what part of the adapter rounding takes away.
+
+        0 without an adapter, or while it is still zero.
+        """
+        if not self.added:
+            return 0.0
+        lost, added = torch.stack([torch.stack(self.lost).norm(), torch.stack(self.added).norm()]).tolist()  # one copy from the device
+        return float(lost / added) if added else 0.0
+
+    def _measure(self, copy: Copy, merged: torch.Tensor) -> None:
+        delta, weight = self.deltas[copy.parameter], self.source(copy)
+        better = torch.float64 if weight.dtype == torch.float32 else torch.float32  # in which differences are exact
+        (first, last), *columns = copy.part
+        count = min(last - first, max(1, ELEMENTS // weight.shape[1]))
+        weight, merged = weight[:count], merged[:count]
+        for rows, product in products(delta, replace(copy, part=((first, first + count), *columns))):
+            product = product.to(better)
+            self.lost.append(merged[rows].to(better).sub_(weight[rows]).sub_(product, alpha=delta.scaling).norm())
+            self.added.append(product.norm() * abs(delta.scaling))
 
 
 def plain(weights: Mapping[str, torch.Tensor]) -> Plain:
@@ -67,43 +129,27 @@ def merging(weights: Mapping[str, torch.Tensor], deltas: Mapping[str, Delta]) ->
 
     Raises ConfigError for a delta whose A and B don't go together.
     """
-    wide = {}
     for name, delta in deltas.items():
         a, b = tuple(delta.a.shape), tuple(delta.b.shape)
         if len(a) != 2 or len(b) != 2 or a[0] != b[1]:
             raise ConfigError(f"merge an adapter into {name}", f"A has shape {a} and B {b}", "give A (r, in) and B (out, r)")
-        kind = torch.promote_types(delta.a.dtype, torch.float32)
-        wide[name] = Delta(delta.a.detach().to(kind), delta.b.detach().to(kind), delta.scaling)
-    return Merging(weights, wide)
+    return Merging(weights, deltas)
 
 
 def products(delta: Delta, copy: Copy) -> Iterator[tuple[slice, torch.Tensor]]:
-    """B·A where ``copy`` lies in the parameter, in the adapter's precision, some rows at a time: which of the slice, and their product."""
-    (first, last), columns = copy.part[0], slice(*copy.part[1])
-    if last > delta.b.shape[0] or columns.stop > delta.a.shape[1]:
-        found = f"its adapter is for a weight of {delta.b.shape[0]} x {delta.a.shape[1]}"
-        raise ConfigError(f"merge {copy.parameter}, {copy.part}", found, "give the adapter whole on every rank, not its shard")
-    a, b = delta.a[:, columns], delta.b[first:last]
+    """B·A where ``copy`` lies in the parameter, in float32 or better, some rows at a time: which of the slice, and their product."""
+    kind = torch.promote_types(delta.a.dtype, torch.float32)
+    a, b = (factor.to(kind) for factor in _cut(delta, copy))
     step = rows_at_once(a.device, a.shape[1] * a.element_size())
-    for start in range(0, last - first, step):
+    for start in range(0, len(b), step):
         rows = slice(start, start + step)
         yield rows, b[rows] @ a
 
 
-def rounding(read: Merging, copies: Iterable[Copy]) -> float:
-    """‖round(W + d) - (W + d)‖ / ‖d‖ over the merged weights of ``copies``, d = s·B·A: what part of the adapter rounding takes away.
-
-    0 without an adapter, or while it is still zero. For a rank: the copies whose source it is (of a schedule's stays, say).
-    """
-    lost, added = [], []
-    for copy in copies:
-        if copy.parameter in read.deltas:
-            merged, weight, delta = read(copy), Plain(read.weights)(copy), read.deltas[copy.parameter]
-            for rows, product in products(delta, copy):
-                d = product.double() * delta.scaling
-                lost.append((merged[rows].double() - (weight[rows].double() + d)).square().sum())
-                added.append(d.square().sum())
-    if not added:
-        return 0.0
-    gone, whole = torch.stack([torch.stack(lost).sum(), torch.stack(added).sum()]).tolist()  # one copy from the device
-    return float((gone / whole) ** 0.5) if whole else 0.0
+def _cut(delta: Delta, copy: Copy) -> tuple[torch.Tensor, torch.Tensor]:
+    """A and B of the part of the weight that ``copy`` takes."""
+    (first, last), (left, right) = copy.part
+    if last > delta.b.shape[0] or right > delta.a.shape[1]:
+        found = f"its adapter is for a weight of {delta.b.shape[0]} x {delta.a.shape[1]}"
+        raise ConfigError(f"merge {copy.parameter}, {copy.part}", found, "give the adapter whole on every rank, not its shard")
+    return delta.a.detach()[:, left:right], delta.b.detach()[first:last]

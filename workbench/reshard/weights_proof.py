@@ -9,6 +9,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,7 @@ import torch.distributed as dist
 from workbench.errors import SyncError
 from workbench.reshard.apply import BUCKET_BYTES, DTYPES, Read, Target, at, check, device_of
 from workbench.reshard.faults import Verdict
-from workbench.reshard.fingerprints import Sums
+from workbench.reshard.fingerprints import Sums, words
 from workbench.reshard.messages import Reading, readings, resident
 from workbench.reshard.parameters import Parameter
 from workbench.reshard.schedule import Schedule
@@ -67,6 +68,11 @@ def prove_weights(
     return Proven(version, checksum, sent, time.perf_counter() - began)
 
 
+@lru_cache(maxsize=4)
+def _words(plan: Schedule, parameters: tuple[Parameter, ...]) -> dict[str, int]:
+    return words(parameters, (*plan.stays, *plan.copies))
+
+
 def _checksum(parameters: Sequence[Parameter], sums: Table) -> str:
     told = [(one.name, one.shape, one.element_bytes) for one in parameters]
     return hashlib.blake2b(repr((told, sums)).encode(), digest_size=8).hexdigest()
@@ -94,6 +100,7 @@ class _Inquiry:
         self._ranks = len(schedule.loads)
         self._row = {one.name: row * self._ranks for row, one in enumerate(parameters)}
         self._device = device_of(place.target, place.group)
+        self._word = _words(schedule, tuple(parameters))
         self._kinds = [[-1] * len(parameters) * self._ranks for _ in range(2)]  # precisions sent, and resident: numbers in DTYPES
 
     def sent(self, read: Read) -> torch.Tensor:
@@ -102,7 +109,7 @@ class _Inquiry:
         for same in readings(self._schedule, self._place.rank, self._place.bucket_bytes):
             slots = [self._row[copy.parameter] + copy.target_rank for copy in same]
             value = self._read(read, same)
-            sums.add(slots, value, same[0].part)
+            sums.add(slots, value, same[0].part, self._word[same[0].parameter])
             for slot in slots:
                 self._kinds[0][slot] = DTYPES.index(value.dtype)
         return sums.table(len(self._kinds[0]))
@@ -112,7 +119,7 @@ class _Inquiry:
         sums = Sums(self._parameters, self._device)
         for copy in resident(self._schedule, self._place.rank):
             slot, tensor = self._row[copy.parameter] + self._place.rank, self._place.target[copy.parameter]
-            sums.add([slot], tensor[at(copy.target_slice)], copy.part)
+            sums.add([slot], tensor[at(copy.target_slice)], copy.part, self._word[copy.parameter])
             self._kinds[1][slot] = DTYPES.index(tensor.dtype)
         return sums.table(len(self._kinds[1]))
 

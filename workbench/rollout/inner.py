@@ -1,6 +1,6 @@
 """Every contact with vLLM's inner parts, for the two versions that are tested: 0.23 (GPU) and 0.32 (CPU).
 
-Nothing else in the package, inner_cpu.py and inner_weights.py aside, may reach below vLLM's public interface. What is here, and why:
+Nothing else in the package, inner_cpu.py, inner_gpu.py and inner_weights.py aside, may reach below its public interface. What is here:
 
 - the engine runs in this process, so that adapters go in from memory;
 - starting it must leave the environment, torch's threads and its compiler as they were;
@@ -8,7 +8,7 @@ Nothing else in the package, inner_cpu.py and inner_weights.py aside, may reach 
 - an adapter is put into its slot, and read back from it (the proof compares what is *resident*);
 - an engine of several ranks: its group, and which part of an adapter is on which rank.
 
-What concerns vLLM's CPU build alone is in inner_cpu.py; which weights lie where, in inner_weights.py.
+What concerns vLLM on a CPU or on GPUs alone is in inner_cpu.py and inner_gpu.py; which weights lie where, in inner_weights.py.
 """
 
 import gc
@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from workbench.errors import EngineError
+from workbench.rollout import inner_gpu
 
 ADAPTER_ID = 1  # the one slot; versions differ by name, so that cached prefixes of an older one are never reused
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # vLLM's MaxLoRARanks, in both versions
@@ -75,36 +76,6 @@ def as_launched(rank: int) -> None:
     os.environ.update(RANK=str(rank), LOCAL_RANK="0")
     # Symmetric memory wants GPUs of different numbers; pinned processes all call theirs 0.
     os.environ.setdefault("VLLM_ALLREDUCE_USE_SYMM_MEM", "0")
-
-
-def read_gpu_by_uuid() -> None:
-    """Let vLLM 0.23 start where CUDA_VISIBLE_DEVICES holds UUIDs, as workers are pinned: it reads numbers alone. Newer ones read both.
-
-    Only inside ``untouched_process``: the processes that vLLM starts meanwhile are told the number. This one is pinned by then.
-    """
-    from vllm.platforms import current_platform
-
-    platform = type(current_platform)
-    if hasattr(platform, "device_control_id_to_physical_device_id"):
-        return
-    platform.device_id_to_physical_device_id = staticmethod(gpu_number)
-    torch.cuda.init()
-    os.environ.update(CUDA_VISIBLE_DEVICES=str(gpu_number(0)), CUDA_DEVICE_ORDER="PCI_BUS_ID")
-
-
-def gpu_number(ordinal: int) -> int:
-    """NVML's number, in PCI order, of the GPU that CUDA_VISIBLE_DEVICES puts at ``ordinal``."""
-    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    name = visible[ordinal] if visible else str(ordinal)
-    if name.isdigit():
-        return int(name)
-    import pynvml
-
-    pynvml.nvmlInit()
-    try:
-        return int(pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetHandleByUUID(name)))
-    finally:
-        pynvml.nvmlShutdown()
 
 
 def distribution() -> tuple[str, str]:
@@ -289,4 +260,5 @@ def free(device: str) -> None:
     """Collect what nobody refers to any more; the engine's parts are full of cycles. Call it once the last reference is gone."""
     gc.collect()
     if device == "cuda":
+        inner_gpu.release_pools()
         torch.cuda.empty_cache()

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from workbench.errors import ConfigError, EngineError
-from workbench.rollout import inner, inner_cpu
+from workbench.rollout import inner, inner_cpu, inner_gpu
 from workbench.rollout.config import TAKES_ADAPTER, VLLM, check_device, check_mode
 from workbench.rollout.world import EngineRanks
 
@@ -60,8 +60,12 @@ def _prepare(plan: EnginePlan, ranks: EngineRanks) -> None:
     if plan.device == "cpu":
         inner_cpu.without_a_compiler()
         inner_cpu.quick_cpu_lora()
-    elif "GPU-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
-        inner.read_gpu_by_uuid()
+    else:
+        inner_gpu.allow_graphs()
+        if plan.config.sleep:
+            inner_gpu.check_sleeper()
+        if "GPU-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
+            inner_gpu.read_gpu_by_uuid()
     if ranks.world > 1:
         inner.as_launched(ranks.rank)
     plan.config.check_extra(inner.known_arguments())

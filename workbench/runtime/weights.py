@@ -16,7 +16,7 @@ from workbench.models.actor import Actor
 from workbench.reshard.apply import Read, apply
 from workbench.reshard.lying import Ddp, Fsdp, Lying, Split
 from workbench.reshard.lying import Engine as Engines
-from workbench.reshard.merge import Delta, Merging, merging, plain, rounding
+from workbench.reshard.merge import Delta, Measured, Merging, merging, plain
 from workbench.reshard.parameters import Block, Cut, Parameter, fuse
 from workbench.reshard.schedule import Schedule, schedule
 from workbench.reshard.weights_proof import Proven, prove_weights
@@ -38,8 +38,6 @@ class ByWeights:
         self.parameters = tuple(parameter for one in laid for parameter in parameters_of(one, tensors[one.tensor]))
         engines = Engines(engine.plan.tp, ranks.size // engine.plan.tp)
         self.schedule: Schedule = schedule(self.parameters, _lying(actor, self.parameters), engines)
-        mine = (copy for copy in (*self.schedule.stays, *self.schedule.copies) if copy.source_rank == self._rank)
-        self._own = tuple({(copy.parameter, copy.part): copy for copy in mine}.values())
 
     def deliver(self, actor: Actor, version: int) -> Arrival:
         """Every rank's slices, bucket by bucket, and the proof over all ranks."""
@@ -47,10 +45,18 @@ class ByWeights:
         moved = self._write(read, version)
         self._holds_actor = True
         pushed = time.monotonic()
+        proven_read = Measured.of(read) if isinstance(read, Merging) else read
         self._proven = proven = prove_weights(
-            self.schedule, self.parameters, read, self._target, rank=self._rank, group=self._group, version=version, previous=self._proven
+            self.schedule,
+            self.parameters,
+            proven_read,
+            self._target,
+            rank=self._rank,
+            group=self._group,
+            version=version,
+            previous=self._proven,
         )
-        lost = rounding(read, self._own) if isinstance(read, Merging) else None
+        lost = proven_read.rounding if isinstance(proven_read, Measured) else None
         return Arrival(
             bytes=moved.received,
             seconds=pushed - began,
