@@ -10,6 +10,7 @@ again: trl/generation/vllm_generation.py, 1.16); ``gather`` gathers every weight
 """
 
 import argparse
+import gc
 import os
 import tempfile
 import time
@@ -68,6 +69,8 @@ def work(rank: int, name: str, model: Path, small: bool, file: str) -> None:
     sync = {"trl": sides.as_trl, "gather": sides.gather}.get(case.baseline, sides.deliver)
     figures = timed(sync, sides.disturb)
     if rank == 0:
+        if sides.beyond_mib is not None:  # what the trainer's side takes beside the engine's weights and its own adapter
+            figures["beyond_mib"] = sides.beyond_mib
         torch.save(figures | {"held_gib": held, "tp": case.tp, "layout": case.layout, "ranks": case.ranks, "mode": case.mode}, file)
     sides.close()
 
@@ -92,14 +95,22 @@ class Sides:
         def actor(storage: Any = None) -> Actor:
             return Actor(ActorPlan(model, lora, wb.Optimizer(), device, dtype, 0, case.layout), self.ranks, None, storage)
 
+        self.beyond_mib: float | None = None
         if case.mode == "zero_copy":
             self.engine = Engine(plan)
+            before = allocated_mib()
             self.actor = actor(borrowed(self.engine.laid(), self.engine.tensors()))
+            self.beyond_mib = allocated_mib() - before - self._trained_mib()
         else:
             self.actor, self.engine = actor(), Engine(plan)
         whole = case.mode in ("merged", "full")
         self.delivery = ByWeights(self.engine, self.actor) if whole else ByAdapter(self.engine, wb.LoRA(rank=16, alpha=32).scaling)
         self.version = 0
+
+    def _trained_mib(self) -> float:
+        """Of the adapter and its float32 masters."""
+        trained = {tensor.data_ptr(): tensor.nbytes for pair in self.actor.masters.pairs for tensor in pair}
+        return sum(trained.values()) / 2**20
 
     def disturb(self) -> None:
         """A change of what is trained, in place of an update."""
@@ -158,6 +169,14 @@ class Sides:
     def close(self) -> None:
         """End the engine; the groups go with the process."""
         self.engine.close()
+
+
+def allocated_mib() -> float:
+    """Of the GPU, by torch in this process; 0 on a CPU."""
+    import torch
+
+    gc.collect()
+    return torch.cuda.memory_allocated() / 2**20 if torch.cuda.is_available() else 0.0
 
 
 def timed(sync: Callable[[], dict[str, float]], disturb: Callable[[], None]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def seen(model: Path, tp: int, kept_group: Any) -> dict[str, Any]:
     config = VLLM(window=256, max_sequences=64, memory_share=0.1, cuda_graphs=tp == 1)
     engine = Engine(EnginePlan(model, Tokenizer(model).raw, RANK, "cuda", "bfloat16", 0, config, tp=tp))
     drawn = [engine.generate([Request(PROMPT)] * 2, temperature=0.0, max_tokens=8)[0]]
-    sent = {name: tensor.cuda() for name, tensor in adapter(1).items()}
+    sent = {name: tensor.to("cuda", engine.adapter_dtype) for name, tensor in adapter(1).items()}  # as the slot has it
     engine.push(sent, CONFIG, 1)
     drawn += engine.generate([Request(PROMPT)], temperature=0.0, max_tokens=8)
     held, slot = engine.expected(pairs(sent)), engine.resident()
