@@ -50,7 +50,8 @@ class Run(Life):
     ``runtime``: "inline" (all roles in this process), "ray" (a process per device) or ``wb.Ray(...)``; "auto": inline on one CPU, else
     Ray. ``overlap=1`` samples the next step while this one is learnt from, where actor and rollout have devices of their own.
     ``restart``: when a worker dies, go on from the last checkpoint with new ones. ``full``: train all of the actor's weights
-    instead of an adapter; the reference is then a model beside it.
+    instead of an adapter; the reference is then a model beside it. ``prometheus=9400``: its numbers can be scraped at that port of the
+    loopback (0: any that is free, ``run.metrics_url`` says which), or at "ADDRESS:PORT".
 
     Nothing is loaded before the first ``train``, ``start`` or ``generate``. Raises ConfigError on values that can't work and StateError
     on calls that the run's state doesn't allow. A run of the same name that is still open in this process is closed first, so that
@@ -75,6 +76,7 @@ class Run(Life):
         keep: int = 2,
         prefetch: int = 2,
         trackers: str | Sequence[str] | None = None,
+        prometheus: int | str | None = None,
         topology: Topology | None = None,
         runtime: str | Ray = "auto",
         overlap: int = 0,
@@ -108,6 +110,7 @@ class Run(Life):
             keep=keep,
             prefetch=prefetch,
             trackers=None if trackers is None else check_trackers(trackers),
+            prometheus=prometheus,
             machine=topology,
             runtime=check_runtime(runtime),
             overlap=overlap,
@@ -217,6 +220,12 @@ class Run(Life):
     def routes(self) -> Routes:
         """What goes from which role to which, derived from the map, with the bytes of the last step once there was one."""
         return self._training.routes
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus scrapes the run's numbers; None before it starts, after it is closed, and without ``prometheus=``."""
+        exporter = self._training.exporter
+        return None if exporter is None else exporter.url
 
     @property
     def knobs(self) -> Knobs:
