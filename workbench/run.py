@@ -150,18 +150,19 @@ class Run(Life):
         engine: VLLM | None = None,
         runtime: str | Ray | None = None,
         overlap: int | None = None,
+        prometheus: int | str | None = None,
     ) -> "Run":
         """Go on with a run whose process has ended, from its last checkpoint: ``Run.restore("runs/run").start()``.
 
         ``path``: the run's folder, the link ``runs/NAME``, or one of its checkpoints (later ones are set aside then). What was written as
         code (a task from data in memory, a reward, an algorithm of one's own) has to be handed in again; ``devices``, ``engine``,
-        ``runtime`` and ``overlap`` may differ. On a CPU, with the same versions, the numbers are those of a run that was never
-        interrupted; knobs turned after the checkpoint are turned again at their steps. Raises ConfigError on a damaged checkpoint, naming
-        the one before, and StateError where another process has the run open.
+        ``runtime``, ``overlap`` and ``prometheus`` may differ. On a CPU, with the same versions, the numbers are those of a run that was
+        never interrupted; knobs turned after the checkpoint are turned again at their steps. Raises ConfigError on a damaged checkpoint,
+        naming the one before, and StateError where another process has the run open.
         """
         past = find(Path(path))
         given: dict[str, Any] = {"task": task, "reward": reward, "algo": algo, "devices": devices, "engine": engine, "overlap": overlap}
-        given["runtime"] = None if runtime is None else check_runtime(runtime)
+        given |= {"runtime": None if runtime is None else check_runtime(runtime), "prometheus": prometheus}
         run = cls.__new__(cls)
         run._begin(restored(past.folder, given), past, Path(path))
         return run

@@ -136,7 +136,9 @@ def test_where(asked: int | str, where: tuple[str, int]) -> None:
     assert endpoint(asked) == where
 
 
-@pytest.mark.parametrize("asked", [True, 9400.0, -1, 70000, "", "9400", "localhost", ":9400", "a:b", "http://a:9400", "a:1/x", "me@a:1"])
+@pytest.mark.parametrize(
+    "asked", [True, 9400.0, -1, 70000, "", "9400", "localhost", ":9400", "a:b", "http://a:9400", "a:1/x", "me@a:1", "a:1#x", " a:1", None]
+)
 def test_what_is_no_port_and_no_address(asked: object) -> None:
     with pytest.raises(ConfigError, match=r"prometheus=.*\n  fix: write a port such as 9400"):
         endpoint(asked)  # type: ignore[arg-type]

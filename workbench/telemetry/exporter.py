@@ -6,6 +6,7 @@
 >>> exporter.close()
 """
 
+import re
 import socket
 import sys
 import threading
@@ -15,7 +16,6 @@ from contextlib import suppress
 from http.server import ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
-from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.metrics_core import Metric
@@ -27,21 +27,16 @@ from workbench.telemetry.tally import Tally
 
 LOOPBACK = "127.0.0.1"
 Where = tuple[str, int]  # address and port
+_ADDRESS = re.compile(r"(?:\[(?P<six>[^\[\]\s]+)\]|(?P<host>[^\s:/@?#\[\]]+)):(?P<port>[0-9]{1,5})")
 
 
 def endpoint(asked: int | str) -> Where:
     """What ``asked`` means: a port of the loopback, or "ADDRESS:PORT". Raises ConfigError."""
-    given, fix = f"prometheus={asked!r}", 'write a port such as 9400, 0 for any that is free, or "ADDRESS:PORT" such as "0.0.0.0:9400"'
-    if isinstance(asked, bool) or not isinstance(asked, int | str):
-        raise ConfigError(given, f"it is a {type(asked).__name__}", fix)
-    try:
-        parts = urlsplit(f"//{LOOPBACK}:{asked}" if isinstance(asked, int) else f"//{asked}")
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise ConfigError(given, f"that is no port, and no address with one ({error})", fix) from error
-    if not host or port is None or parts.username or parts.path or parts.query:
-        raise ConfigError(given, "that is no port, and no address with one", fix)
-    return host, port
+    found = _ADDRESS.fullmatch(asked if isinstance(asked, str) else f"{LOOPBACK}:{asked}")
+    if isinstance(asked, bool) or found is None or int(found["port"]) > 65535:
+        fix = 'write a port such as 9400, 0 for any that is free, or "ADDRESS:PORT" such as "0.0.0.0:9400"'
+        raise ConfigError(f"prometheus={asked!r}", "that is no port, and no address with one", fix)
+    return found["six"] or found["host"], int(found["port"])
 
 
 def export(log: EventLog, run: str, asked: int | str | None) -> "Exporter | None":
