@@ -226,3 +226,10 @@ def test_all_weights_or_an_adapter_is_a_yes_or_no(tmp_path: Path) -> None:
     assert again(tmp_path, full=True).full
     assert plan(tmp_path, full=True).mode == "full"
     assert plan(tmp_path).mode == "adapter"
+
+
+def test_the_port_for_prometheus_is_kept_and_a_wrong_one_refused(tmp_path: Path) -> None:
+    assert again(tmp_path, prometheus="0.0.0.0:9400").prometheus == "0.0.0.0:9400"
+    assert restored(tmp_path / "plan", {"task": TASK, "prometheus": 0}).prometheus == 0
+    with pytest.raises(ConfigError, match=r"prometheus=70000: that is no port, and no address with one"):
+        plan(tmp_path, prometheus=70000)

@@ -29,6 +29,7 @@ from workbench.runtime.routes import Routes, routes
 from workbench.runtime.team import Team
 from workbench.stages import Crew
 from workbench.supply import Supply
+from workbench.telemetry.exporter import Exporter, export
 from workbench.telling import driver_seats, resolved, started, versions
 from workbench.trackers import attach
 
@@ -55,6 +56,7 @@ class Opening:
         self.batch: Batch | None = None
         self.closed = False
         self._end_trackers: Callable[[], None] | None = None
+        self.exporter: Exporter | None = None
         self.evaluated_at: int | None = None  # the step of the last held-out score
         self._saved_at = 0  # the step of the last checkpoint
         self._reward: Any = None  # the reward's memory at the end of the last whole step
@@ -120,6 +122,7 @@ class Opening:
         self.folder.write_json(FILE, plan.saved())
         if self._end_trackers is None:
             self._end_trackers = attach(self.log, plan.trackers, self.folder.make(), plan.shown())
+        self.exporter = self.exporter or export(self.log, self.folder.make().name, plan.prometheus)
         if isinstance(plan.reward, Service) and (silence := plan.reward.greet()):
             self.log.emit(Notice(f"{silence}: the run will wait for it when it has something to score"))
         path = resolve_model(plan.model, plan.task.name, plan.task.demonstrations, self._report_or_stop)
@@ -174,6 +177,8 @@ class Opening:
         self.closed = True
         if self._end_trackers is not None:
             self._end_trackers()
+        if self.exporter is not None:
+            self.exporter.close()
         self._disband()
         self.judge.close()
         self.knobs.close()

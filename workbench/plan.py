@@ -22,6 +22,7 @@ from workbench.runtime.plans import WorkerPlan
 from workbench.runtime.pools import in_driver, machine_of
 from workbench.runtime.settings import Ray
 from workbench.tasks import Task
+from workbench.telemetry.exporter import endpoint
 from workbench.topology import Topology
 
 FILE = "plan.json"
@@ -50,6 +51,7 @@ class RunPlan:
     keep: int = 2  # periodic checkpoints
     prefetch: int = 2  # steps' prompts that are tokenized ahead
     trackers: tuple[str, ...] | None = None  # None: TensorBoard where it is installed
+    prometheus: int | str | None = None  # a port, or "ADDRESS:PORT", where its numbers can be scraped
     machine: Topology | None = None  # CPU slots that stand for GPUs; None: what is there
     runtime: str | Ray = "auto"
     overlap: int = 0  # steps that are sampled ahead of the one that is learnt from
@@ -69,6 +71,8 @@ class RunPlan:
             raise ConfigError(f"held_out={self.held_out}", "a standard error takes at least 2 prompts", "give 2 or more, or 0 for none")
         if not 0 <= self.seed < 2**63:
             raise ConfigError(f"seed={self.seed}", "seeds are whole numbers from 0 to below 2^63", "give a smaller one")
+        if self.prometheus is not None:
+            endpoint(self.prometheus)
         for name, least in (("keep", 1), ("prefetch", 0), ("checkpoint_every", 1)):
             value = getattr(self, name)
             if value is None and name == "checkpoint_every":
@@ -157,6 +161,7 @@ class RunPlan:
             "reward": saved_reward(self.reward, self.devices, self.task),
             "algo": saved_algorithm(self.algo),
             "trackers": None if self.trackers is None else list(self.trackers),
+            "prometheus": self.prometheus,
             "slots": None if self.machine is None else len(self.machine.gpus),
             "runtime": self.runtime if isinstance(self.runtime, str) else asdict(self.runtime),
             "critic": asdict(self.critic),

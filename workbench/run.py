@@ -50,7 +50,8 @@ class Run(Life):
     ``runtime``: "inline" (all roles in this process), "ray" (a process per device) or ``wb.Ray(...)``; "auto": inline on one CPU, else
     Ray. ``overlap=1`` samples the next step while this one is learnt from, where actor and rollout have devices of their own.
     ``restart``: when a worker dies, go on from the last checkpoint with new ones. ``full``: train all of the actor's weights
-    instead of an adapter; the reference is then a model beside it.
+    instead of an adapter; the reference is then a model beside it. ``prometheus=9400``: its numbers can be scraped at that port of the
+    loopback (0: any that is free, ``run.metrics_url`` says which), or at "ADDRESS:PORT".
 
     Nothing is loaded before the first ``train``, ``start`` or ``generate``. Raises ConfigError on values that can't work and StateError
     on calls that the run's state doesn't allow. A run of the same name that is still open in this process is closed first, so that
@@ -75,6 +76,7 @@ class Run(Life):
         keep: int = 2,
         prefetch: int = 2,
         trackers: str | Sequence[str] | None = None,
+        prometheus: int | str | None = None,
         topology: Topology | None = None,
         runtime: str | Ray = "auto",
         overlap: int = 0,
@@ -108,6 +110,7 @@ class Run(Life):
             keep=keep,
             prefetch=prefetch,
             trackers=None if trackers is None else check_trackers(trackers),
+            prometheus=prometheus,
             machine=topology,
             runtime=check_runtime(runtime),
             overlap=overlap,
@@ -147,18 +150,19 @@ class Run(Life):
         engine: VLLM | None = None,
         runtime: str | Ray | None = None,
         overlap: int | None = None,
+        prometheus: int | str | None = None,
     ) -> "Run":
         """Go on with a run whose process has ended, from its last checkpoint: ``Run.restore("runs/run").start()``.
 
         ``path``: the run's folder, the link ``runs/NAME``, or one of its checkpoints (later ones are set aside then). What was written as
         code (a task from data in memory, a reward, an algorithm of one's own) has to be handed in again; ``devices``, ``engine``,
-        ``runtime`` and ``overlap`` may differ. On a CPU, with the same versions, the numbers are those of a run that was never
-        interrupted; knobs turned after the checkpoint are turned again at their steps. Raises ConfigError on a damaged checkpoint, naming
-        the one before, and StateError where another process has the run open.
+        ``runtime``, ``overlap`` and ``prometheus`` may differ. On a CPU, with the same versions, the numbers are those of a run that was
+        never interrupted; knobs turned after the checkpoint are turned again at their steps. Raises ConfigError on a damaged checkpoint,
+        naming the one before, and StateError where another process has the run open.
         """
         past = find(Path(path))
         given: dict[str, Any] = {"task": task, "reward": reward, "algo": algo, "devices": devices, "engine": engine, "overlap": overlap}
-        given["runtime"] = None if runtime is None else check_runtime(runtime)
+        given |= {"runtime": None if runtime is None else check_runtime(runtime), "prometheus": prometheus}
         run = cls.__new__(cls)
         run._begin(restored(past.folder, given), past, Path(path))
         return run
@@ -217,6 +221,12 @@ class Run(Life):
     def routes(self) -> Routes:
         """What goes from which role to which, derived from the map, with the bytes of the last step once there was one."""
         return self._training.routes
+
+    @property
+    def metrics_url(self) -> str | None:
+        """Where Prometheus scrapes the run's numbers; None before it starts, after it is closed, and without ``prometheus=``."""
+        exporter = self._training.exporter
+        return None if exporter is None else exporter.url
 
     @property
     def knobs(self) -> Knobs:
