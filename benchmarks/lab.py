@@ -24,8 +24,13 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 FLAGS += ["--disable-component-update", "--disable-sync"]
 TOKEN = "lab"
 _SETTINGS = {
-    "notification": {"fetchNews": "false", "checkForUpdates": False},
-    "themes": {"adaptive-theme": True, "preferred-light-theme": "JupyterLab Light", "preferred-dark-theme": "JupyterLab Dark"},
+    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyter-widgets/jupyterlab-manager/plugin": {"saveState": True},  # of widgets, into the notebook; not what a user begins with
+    "@jupyterlab/apputils-extension/themes": {
+        "adaptive-theme": True,
+        "preferred-light-theme": "JupyterLab Light",
+        "preferred-dark-theme": "JupyterLab Dark",
+    },
 }
 
 
@@ -70,7 +75,7 @@ def serving(folder: Path, home: Path) -> Iterator[Server]:
     folders = {f"JUPYTER_{name}_DIR": str(home / name.lower()) for name in names}
     folders |= {f"JUPYTERLAB_{name}_DIR": str(home / name.lower()) for name in ("SETTINGS", "WORKSPACES")}
     for name, values in _SETTINGS.items():
-        file = home / "settings" / "@jupyterlab" / "apputils-extension" / f"{name}.jupyterlab-settings"
+        file = home / "settings" / f"{name}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values))
     environment = {**os.environ, **folders, "JUPYTER_PREFER_ENV_PATH": "1", "PYTHONPATH": str(ROOT)}

@@ -64,7 +64,11 @@ def test_a_reloaded_page_has_its_views_again_and_they_go_on(open_cells: Open) ->
 
 
 def test_a_question_to_a_busy_kernel_says_so_and_is_answered(open_cells: Open) -> None:
-    notebook = open_cells(cells.WHOLE, "from tests.views.test_samples_live import run_of\nviews.view('samples', run_of(1, 2, 3))", "import time; time.sleep(3)")
+    notebook = open_cells(
+        cells.WHOLE,
+        "from tests.views.test_samples_live import run_of\nviews.view('samples', run_of(1, 2, 3))",
+        "import time; time.sleep(3)",
+    )
     notebook.run(0, 1)
     view = notebook.view("samples")
     notebook.run(2, wait=False)

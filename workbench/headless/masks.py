@@ -18,10 +18,14 @@ _TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("an AWS key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
     ("a bearer token", re.compile(r"(\bBearer )[A-Za-z0-9._~+/=-]{8,}()")),
     ("a password in an address", re.compile(r"(\b\w+://[^\s/:@]*:)[^\s/@]+(@)")),
-    ("a secret that is given by name", re.compile(r"""(\b(?:\w*_)?(?:token|api_?key|secret|password)["']?\s*[=:]\s*["'])[\w.~+/=-]{8,}(["'])""", re.I)),
+    (
+        "a secret that is given by name",
+        re.compile(r"""(\b(?:\w*_)?(?:token|api_?key|secret|password)["']?\s*[=:]\s*["'])[\w.~+/=-]{8,}(["'])""", re.I),
+    ),
     ("a secret that is given by name", re.compile(r"(\b[A-Z_]*(?:TOKEN|API_?KEY|SECRET|PASSWORD)=)[\w.~+/-]{8,}()")),
     ("a token in an address", re.compile(r"([?&](?:access_)?token=)[\w.~+/-]{8,}()")),
 )
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _HOMES = re.compile(r"""(?<![\w.])(?:/(?:home|Users)/[^/\s"'<>:,)]+|/root(?=/)|[A-Za-z]:\\{1,2}Users\\{1,2}[^\\\s"'<>:,)]+)""")
 
 
@@ -43,7 +47,12 @@ class Masks:
         return cls(dict(sorted(named.items(), key=lambda pair: -len(pair[0]))), home if len(Path(home).parts) > 2 else "")
 
     def hide(self, text: str) -> str:
-        """``text`` with its secrets as "***", and home folders as "~"."""
+        """``text`` with its secrets as "***", and home folders as "~". Where a terminal's colours cut through words, those go with them."""
+        plain = _COLOURS.sub("", text)
+        hidden = self._hide(plain)
+        return text if hidden == plain else hidden
+
+    def _hide(self, text: str) -> str:
         for secret, what in self.secrets.items():
             text = self._replaced(text, re.compile(re.escape(secret)), what)
         for what, pattern in _TOKENS:

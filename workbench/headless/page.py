@@ -15,7 +15,9 @@ from nbformat import NotebookNode
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE = Path(__file__).with_name("page.css")
 _IMAGE = re.compile(r"""!\[[^\]]*\]\(\s*<?([^)\s>]+)|<img\b[^>]*?\bsrc=["']([^"']+)""", re.IGNORECASE)
-_LOADED = re.compile(r"""<(?:img|source|audio|video|iframe|link|object)\b[^>]*?\b(?:src|href|data)=["']((?!data:|#)[^"']+)""", re.IGNORECASE)
+_LOADED = re.compile(
+    r"""<(?:img|source|audio|video|iframe|link|object)\b[^>]*?\b(?:src|href|data)=["']((?!data:|#)[^"']+)""", re.IGNORECASE
+)
 
 
 def page(notebook: NotebookNode, path: Path) -> tuple[str, list[str]]:

@@ -13,7 +13,9 @@ KEPT = frozenset(
     "li mark ol p pre q s samp small span strong sub sup table tbody td tfoot th thead tr tt u ul var".split()
 )
 ATTRIBUTES = frozenset("align alt colspan height href rowspan scope span src start style title valign width".split())
-DROPPED = frozenset("button canvas iframe noscript object script select style svg template textarea video audio".split())  # with all in them
+DROPPED = frozenset(
+    "button canvas iframe noscript object script select style svg template textarea video audio".split()
+)  # with all in them
 EMPTY = frozenset("br col hr img".split())  # elements that have no end
 _AS = {"details": "div", "summary": "b"}  # a picture does not stand in a fold any more
 _DATA = re.compile(r"data:(image/(?:png|jpeg|gif));base64,([A-Za-z0-9+/=\s]+)$")
@@ -113,5 +115,7 @@ class _Cutter(HTMLParser):
 
 
 def _attributes(found: dict[str, str]) -> str:
-    safe = {name: value for name, value in found.items() if name in ATTRIBUTES and (name not in ("href", "src") or _SAFE.match(value.strip()))}
+    safe = {
+        name: value for name, value in found.items() if name in ATTRIBUTES and (name not in ("href", "src") or _SAFE.match(value.strip()))
+    }
     return "".join(f' {name}="{escape(value)}"' for name, value in safe.items())

@@ -54,7 +54,9 @@ class Published:
         return "\n".join([*map(str, self.remarks), f"published: {self.target} ({size(self.after)}, the notebook has {size(self.before)})"])
 
 
-def publish(notebook: Path, target: Path | None = None, *, html: bool = False, force: bool = False, masks: Masks | None = None) -> Published:
+def publish(
+    notebook: Path, target: Path | None = None, *, html: bool = False, force: bool = False, masks: Masks | None = None
+) -> Published:
     """Write ``notebook`` as it can be shown to ``target`` (NAME-published.ipynb beside it; with ``html`` NAME.html, a page).
 
     Raises ConfigError where it is no notebook or was not executed, and where the target is the notebook, is there (unless ``force``) or
@@ -132,7 +134,9 @@ def _told(cell: str, tokens: Sequence[str], homes: int) -> Iterator[Remark]:
 def _metadata(found: NotebookNode) -> NotebookNode:
     """What front ends need to show code; no widgets' state, nothing of papermill, whose parameters hold paths."""
     parts = (("kernelspec", _KERNEL), ("language_info", _LANGUAGE))
-    kept = {part: NotebookNode({name: found[part][name] for name in names if name in found[part]}) for part, names in parts if part in found}
+    kept = {
+        part: NotebookNode({name: found[part][name] for name in names if name in found[part]}) for part, names in parts if part in found
+    }
     return NotebookNode(kept)
 
 
@@ -171,4 +175,6 @@ def _write(target: Path, text: str) -> None:
         part.replace(target)
     except OSError as error:
         part.unlink(missing_ok=True)
-        raise ConfigError(f"--out {target}", f"it can't be written ({error.strerror})", "name a file in a folder that you may write") from error
+        raise ConfigError(
+            f"--out {target}", f"it can't be written ({error.strerror})", "name a file in a folder that you may write"
+        ) from error

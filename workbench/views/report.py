@@ -48,7 +48,14 @@ class Report:
     @property
     def html(self) -> str:
         """State, numbers, findings, curves and samples."""
-        parts = (_head(self.frame, self.badge), _findings(self.frame), self.curves, _changes(self.chart), _samples(self.frame), _error(self.frame))
+        parts = (
+            _head(self.frame, self.badge),
+            _findings(self.frame),
+            self.curves,
+            _changes(self.chart),
+            _samples(self.frame),
+            _error(self.frame),
+        )
         return f'<div style="max-width:960px">{"".join(parts)}</div>'
 
     @property
