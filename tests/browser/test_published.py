@@ -14,7 +14,9 @@ from . import cells
 from .conftest import Open
 
 pytestmark = pytest.mark.browser
-LOADS = "from IPython.display import HTML\nHTML('<img src=\"http://127.0.0.1:9/x.png\"><script>document.body.dataset.hurt = 1</script><b>words</b>')"
+LOADS = """\
+from IPython.display import HTML
+HTML('<img src="http://127.0.0.1:9/x.png"><script>document.body.dataset.hurt = 1</script><b>words</b>')"""
 SHOWN = "(image) => image.complete && image.naturalWidth > 0 && image.getBoundingClientRect().height > 20"
 
 

@@ -77,7 +77,7 @@ def test_secrets_are_hidden_in_code_texts_and_outputs(write: Any) -> None:
     assert token not in done.target.read_text()
     said = str(done)
     assert said.count("a Hugging Face token is hidden; if others may have seen it, make it invalid") == 3
-    assert f"warning: text 'use ***'" in said
+    assert "warning: text 'use ***'" in said
     assert "warning: cell [2]: it failed: E:" in said
     assert "note: cell [3]: the path of a home folder is written as ~" in said
     assert done.has_warnings
@@ -120,7 +120,7 @@ def test_what_can_not_be_published(write: Any, tmp_path: Path) -> None:
     path = write(cell("1", 1))
     with pytest.raises(ConfigError, match="that is the notebook itself"):
         publish(path, path, force=True)
-    with pytest.raises(ConfigError, match="end the name with .html, or leave --html out"):
+    with pytest.raises(ConfigError, match=r"end the name with \.html, or leave --html out"):
         publish(path, tmp_path / "x.ipynb", html=True)
     with pytest.raises(ConfigError, match="it can't be written"):
         publish(path, tmp_path / "gone" / "x.ipynb")
@@ -130,7 +130,7 @@ def test_what_can_not_be_published(write: Any, tmp_path: Path) -> None:
 def test_a_file_that_is_there_is_replaced_only_by_force(write: Any) -> None:
     path = write(cell("1", 1))
     publish(path)
-    with pytest.raises(ConfigError, match="there is a file already(.|\n)*--force"):
+    with pytest.raises(ConfigError, match=r"there is a file already(.|\n)*--force"):
         publish(path)
     publish(path, force=True)
 

@@ -25,7 +25,8 @@ def scene(*texts: Text, width: float = 900.0) -> Scene:
 def test_a_drawing_has_it_behind_its_heading() -> None:
     found = on_scene(scene(Text(16, 24, "a run", 13, bold=True), Text(16, 60, "below")), "replayed")
     *_, pill, word = found.items
-    assert isinstance(pill, Rect) and isinstance(word, Text)
+    assert isinstance(pill, Rect)
+    assert isinstance(word, Text)
     assert (word.text, found.description) == ("replayed", "replayed; words")
     assert 16 < pill.x < 100
     assert pill.y < 24 - 4 < pill.y + pill.height  # the middle of the letters

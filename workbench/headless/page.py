@@ -21,7 +21,10 @@ _LOADED = re.compile(
 
 
 def page(notebook: NotebookNode, path: Path) -> tuple[str, list[str]]:
-    """The page, and the addresses of what it does not show because it would load them. Pictures beside the notebook at ``path`` are taken in."""
+    """The page, and the addresses of what it does not show: it would have to load them.
+
+    Pictures beside the notebook, which is at ``path``, are taken in.
+    """
     from nbconvert.exporters import HTMLExporter
 
     quiet = logging.getLogger("workbench.publish")

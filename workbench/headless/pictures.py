@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from html import escape
 from html.parser import HTMLParser
 
-KEPT = frozenset(
-    "a abbr b blockquote br caption cite code col colgroup dd del dfn div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 hr i img ins kbd "
-    "li mark ol p pre q s samp small span strong sub sup table tbody td tfoot th thead tr tt u ul var".split()
-)
-ATTRIBUTES = frozenset("align alt colspan height href rowspan scope span src start style title valign width".split())
-DROPPED = frozenset(
-    "button canvas iframe noscript object script select style svg template textarea video audio".split()
-)  # with all in them
-EMPTY = frozenset("br col hr img".split())  # elements that have no end
+_KEPT = """
+    a abbr b blockquote br caption cite code col colgroup dd del dfn div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 hr i img ins kbd li
+    mark ol p pre q s samp small span strong sub sup table tbody td tfoot th thead tr tt u ul var
+"""
+_ATTRIBUTES = "align alt colspan height href rowspan scope span src start style title valign width"
+_DROPPED = "button canvas iframe noscript object script select style svg template textarea video audio"
+KEPT, ATTRIBUTES = frozenset(_KEPT.split()), frozenset(_ATTRIBUTES.split())
+DROPPED = frozenset(_DROPPED.split())  # with all in them
+EMPTY = frozenset(("br", "col", "hr", "img"))  # elements that have no end
 _AS = {"details": "div", "summary": "b"}  # a picture does not stand in a fold any more
 _DATA = re.compile(r"data:(image/(?:png|jpeg|gif));base64,([A-Za-z0-9+/=\s]+)$")
 _SAFE = re.compile(r"(?:https?:|mailto:|#|data:image/(?:png|jpeg|gif);|[^:]*$)", re.IGNORECASE)
