@@ -17,6 +17,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -96,7 +97,7 @@ class Replay:
         begin = next(at for at, event in enumerate(events) if event.kind == "phase" and event.data["step"] == last - steps + 1)
         self._coming, self._hz, self.log = events[begin:], hz, EventLog()
         for event in events[:begin]:
-            self._tell(event, 0.0)
+            self.log.emit(event.record, phase=event.phase)
         self.board = views.board(self.log, wb.Topology.preset("2xhgx-h100"), badge="replayed")
         self._before = self._sizes()
         self._cpu = 0.0
@@ -116,17 +117,18 @@ class Replay:
     def _go_on(self) -> None:
         begun, cpu, shown = time.monotonic(), time.process_time(), 0
         for event in self._coming:
-            self._tell(event, time.monotonic() - event.data["begin_mono"] if event.kind == "phase" else 0.0)
-            if event.kind == "step":
+            self._tell(event)
+            if event.kind == "progress":  # the last of a step
                 shown += 1
                 time.sleep(max(0.0, begun + shown / self._hz - time.monotonic()))
                 self._cpu = time.process_time() - cpu
 
-    def _tell(self, event: Event, later: float) -> None:
-        """Again, now. A phase keeps its length, and begins when it is told."""
+    def _tell(self, event: Event) -> None:
+        """Again, now. A phase, whose step took a second, has its share of the time between two steps here."""
         record = event.record
-        if isinstance(record, Phase) and later:
-            record = dataclasses.replace(record, begin_mono=record.begin_mono + later - record.seconds, seconds=record.seconds / self._hz)
+        if isinstance(record, Phase):
+            begin = time.monotonic() + (record.begin_mono - record.step - 1) / self._hz
+            record = dataclasses.replace(record, begin_mono=begin, seconds=record.seconds / self._hz)
         self.log.emit(record, phase=event.phase)
 
 
@@ -146,6 +148,12 @@ def frames(gaps: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def _sent(message: str) -> float:
+    """When the kernel sent a message, in seconds: when it comes here depends on what else runs."""
+    date = re.search(r'"date":\s*"([^"]+)"', message)
+    return datetime.fromisoformat(date[1]).timestamp() if date else time.time()
+
+
 class Wire:
     """What the kernel sends to the widgets, by model: when, and how many bytes."""
 
@@ -157,17 +165,14 @@ class Wire:
         text = frame if isinstance(frame, str) else frame.decode(errors="replace")
         found = re.search(r'"comm_id":\s*"(\w+)"', text)
         if found and re.search(r'"method":\s*"update"', text):
-            self.updates[found[1]].append((time.monotonic(), len(frame)))
+            self.updates[found[1]].append((_sent(text), len(frame)))
 
-    def of(self, model: str, seconds: float) -> dict[str, Any]:
-        """The updates of one view: most in any second, bytes."""
-        times = [at for at, _ in self.updates[model]]
-        most = max((sum(at <= other < at + 1 for other in times) for at in times), default=0)
-        sizes = [size for _, size in self.updates[model]] or [0]
-        rate = round(len(times) / seconds, 2)
+    def of(self, model: str, begin: float, end: float) -> dict[str, float]:
+        """The updates of one view that were sent between two moments of the wall clock: how often, how many bytes."""
+        sizes = [size for at, size in self.updates[model] if begin <= at < end] or [0]
+        seconds = end - begin
         return {
-            "per_second": rate,
-            "most_in_a_second": most,
+            "per_second": round(len(sizes) / seconds, 2),
             "bytes_median": round(median(sizes)),
             "bytes_max": max(sizes),
             "bytes_per_second": round(sum(sizes) / seconds),
@@ -205,10 +210,9 @@ def measured(folder: Path, seconds: float, hz: float, steps: int, shot: str | No
         notebook.run(1)
         models = json.loads(notebook.texts(1)[0].replace("'", '"'))
         before = memory(page)
-        wire.updates.clear()
-        begun = time.monotonic()
+        begun = time.time()
         busy = frames(page.evaluate(FRAMES, seconds))
-        spent = time.monotonic() - begun
+        ended = time.time()
         after = memory(page)
         notebook.run(2)
         if shot:
@@ -216,7 +220,7 @@ def measured(folder: Path, seconds: float, hz: float, steps: int, shot: str | No
         told = json.loads(notebook.texts(2)[0].replace("'", '"'))
         version = browser.version
         browser.close()
-    sent = {name: wire.of(model, spent) for model, name in models.items()}
+    sent = {name: wire.of(model, begun, ended) for model, name in models.items()}
     return {"chromium": version, "idle": idle, "replay": busy, "updates": sent, "page_before": before, "page_after": after, **told}
 
 
