@@ -6,7 +6,7 @@ from html import escape
 from workbench.topology.drawing.scene import Rect, Scene, Text, cut, text_width
 
 SIZE, PAD, HEIGHT, GAP, MARGIN = 10.5, 8.0, 17.0, 10.0, 16.0  # pixels: type, beside the word, of the pill, before it, of the paper
-_PILL = "border:1px solid currentColor;border-radius:9px;padding:0 8px;font-size:11px;white-space:nowrap"
+_PILL = "font-weight:400;border:1px solid currentColor;border-radius:9px;padding:0 8px;font-size:11px;white-space:nowrap"
 
 
 def in_text(text: str, badge: str) -> str:
@@ -17,7 +17,7 @@ def in_text(text: str, badge: str) -> str:
 
 def in_html(badge: str) -> str:
     """The badge, to stand behind a heading; nothing of nothing."""
-    return f' <span style="{_PILL}">{escape(badge)}</span>' if badge else ""
+    return f' <b style="{_PILL}">{escape(badge)}</b>' if badge else ""
 
 
 def on_scene(scene: Scene, badge: str) -> Scene:
