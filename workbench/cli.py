@@ -1,4 +1,7 @@
-"""The command line: ``workbench run``, ``runs``, ``topo``, ``check``, ``reshard``, ``doctor``, ``reward-server``. Heavy imports inside."""
+"""The command line: ``workbench run``, ``publish``, ``runs``, ``topo``, ``check``, ``reshard``, ``doctor``, ``reward-server``.
+
+Heavy imports stand inside.
+"""
 
 import errno
 import json
@@ -83,6 +86,28 @@ def run(
     outcome = headless.run_notebook(notebook, target, values, timeout=timeout, quiet=quiet)
     click.echo(outcome, err=True)
     sys.exit(outcome.exit)
+
+
+@main.command(short_help="Make an executed notebook fit to be shown.")
+@click.argument("notebook", type=click.Path(path_type=Path))
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="What is written.  [default: NAME-published.ipynb, or NAME.html]")
+@click.option("--html", is_flag=True, help="Write a page of one file that needs no network and no Jupyter.")
+@click.option("--force", is_flag=True, help="Replace the file where it is there already.")
+@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+def publish(notebook: Path, out: Path | None, html: bool, force: bool, strict: bool) -> None:
+    """Write NOTEBOOK, which was executed, as a code host shows it: pictures in place of widgets, no state, no times of execution.
+
+    Tokens are hidden and home folders written as ~, each with a word of warning; pictures are not searched.
+
+    \b
+    Exit codes: 0 ok, also with warnings; 1 with --strict and a warning; 2 unusable options or input.
+    """
+    with _usage_errors():
+        from workbench.headless.publish import publish as write
+
+        done = write(notebook, out, html=html, force=force)
+    click.echo(visible(str(done)), err=True)
+    sys.exit(1 if strict and done.has_warnings else 0)
 
 
 @main.command(short_help="List the runs of a folder.")

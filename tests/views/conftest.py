@@ -1,9 +1,7 @@
 """A made-up run with the shape of a real one, and the choice of the tests that need a browser."""
 
 import math
-import os
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,20 +9,15 @@ from typing import Any
 
 import pytest
 
+from benchmarks.lab import FLAGS, chromium
 from workbench.events import EventLog
 from workbench.records import EngineReady, HeldOut, Memory, Phase, Progress, RunStarted, Samples, State, Step, Sync
 from workbench.views.live import Live
 
-from .pages import FLAGS, Shown
+from .pages import Shown
 
 Play = Callable[..., EventLog]
 DIGITS = ("52817", "4096", "73105", "881234")
-
-
-def chromium() -> str | None:
-    """The browser for the tests marked ``browser``: CHROMIUM, or what is installed."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return os.environ.get("CHROMIUM") or next((path for path in map(shutil.which, names) if path), None)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,8 +9,6 @@ from typing import Any
 
 from workbench.views.live import Live, source
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
-FLAGS += ["--disable-component-update", "--disable-sync"]
 # What a widget manager gives to a view: a model with get, on, off and send.
 HOST = """async ([esm, css, state, background]) => {
   document.head.insertAdjacentHTML("beforeend", `<style>body { margin: 16px; background: ${background} }${css}</style>`);

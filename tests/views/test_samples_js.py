@@ -61,3 +61,4 @@ def test_before_the_first_step_it_says_so(open_view: Open) -> None:
     shown = open_view(SamplesView(made.EventLog()))
     assert shown.one(".wb-foot").text_content() == "no samples yet"
     assert shown.one("table").is_hidden()
+    assert shown.page.get_by_label("The step before").is_hidden()

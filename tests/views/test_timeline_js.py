@@ -89,6 +89,17 @@ def test_earlier_steps_come_from_the_kernel(open_view: Open) -> None:
 def test_before_a_phase_has_ended_nothing_is_drawn(open_view: Open) -> None:
     shown = open_view(TimelineView(made.EventLog()))
     assert shown.one("svg").is_hidden()
+    assert shown.one(".wb-tools").is_hidden()
+    assert shown.one(".wb-foot").text_content() == "no phase has ended yet"
+
+
+def test_the_first_phase_that_ends_is_drawn(open_view: Open) -> None:
+    log = made.begun(made.SMALL)
+    shown = open_view(TimelineView(log))
+    made.whole(log, 1)
+    shown.pass_on()
+    assert shown.one("svg").is_visible()
+    assert shown.one(".wb-foot").text_content().startswith("Zoom:")
 
 
 def test_sixteen_devices_and_ten_steps_are_drawn_within_two_frames(open_view: Open) -> None:

@@ -66,8 +66,37 @@ def test_a_role_tells_its_numbers_and_routes(open_view: Open) -> None:
 
 def test_a_screen_reader_is_told_of_every_device(open_view: Open) -> None:
     shown = open_view(TopologyView(made.begun(made.SMALL), wb.Topology.preset("l40s-4")))
-    words = shown.one(".wb-machine svg").get_attribute("aria-label")
-    assert words.startswith("local:0: no sample yet; actor, reference. local:1:")
+    heads = shown.one(".wb-head[role=button]")
+    assert heads.nth(0).get_attribute("aria-label") == "local:0: no sample yet; actor, reference"
+    assert (heads.count(), shown.one(".wb-machine svg").get_attribute("role")) == (4, "group")
+
+
+def test_tab_comes_to_roles_and_gpus_and_enter_opens(open_view: Open) -> None:
+    view = sixteen()
+    view.take(made.load("node1:1", 10.0, 0.5, 25.0, 80.0, role_memory_gib={"actor, critic": 14.0}, watts=310.0))
+    view.update()
+    shown = open_view(view)
+    keyboard, focused = shown.page.keyboard, "document.activeElement.dataset.{0}"
+    shown.one("button[data-role=reward]").focus()  # the last of the roles
+    keyboard.press("Tab")
+    assert shown.page.evaluate(focused.format("device")) == "node1:0"
+    for key in ("ArrowRight", "ArrowDown", "ArrowLeft"):
+        keyboard.press(key)
+    assert shown.page.evaluate(focused.format("device")) == "node1:1"
+    keyboard.press("Enter")
+    assert shown.one(".wb-about").get_attribute("aria-label") == "node1:1"
+    assert dict(zip(shown.words("dt"), shown.words("dd"), strict=True)) == {
+        "roles": "actor, critic",
+        "busy now": "50%",
+        "memory": "25.0 of 80 GiB; actor, critic 14.0 GiB; others 11.0 GiB",
+        "phases": "update_actor 2.00 s, sync 1.00 s, values —, update_critic —",
+        "more": "310 W",
+    }
+    assert shown.one(".wb-place[data-dim]").count() == 0
+    keyboard.press("Escape")
+    assert shown.one(".wb-about").is_hidden()
+    keyboard.press("Tab")  # one stop for all devices
+    assert shown.page.evaluate("document.activeElement.closest('.wb-head')") is None
 
 
 def test_before_the_run_begins_it_says_so(open_view: Open) -> None:

@@ -48,11 +48,14 @@ _LIVE = (
 )  # modules with outputs to be brought up to date
 
 
-def watch(log: EventLog) -> "Watch":
-    """The live view of ``log``, with all that has happened so far. Asked again it is the same one: shown twice, run once."""
+def watch(log: EventLog, badge: str = "") -> "Watch":
+    """The live view of ``log``, with all that has happened so far. Asked again it is the same one: shown twice, run once.
+
+    ``badge``: of what is not live, "replayed" or "simulated".
+    """
     from workbench.views.curves import watch as live
 
-    return live(log)
+    return live(log, badge)
 
 
 def panel(run: "Steered", log: EventLog) -> "Panel":

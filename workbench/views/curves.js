@@ -5,7 +5,7 @@ function layout(el) {
   const root = rooted(el, "curves", "Training run, live");
   const top = element(root, "div", "wb-top");
   const parts = { root };
-  for (const name of ["state", "title", "subtitle", "count", "clock"]) parts[name] = element(top, "span", `wb-${name}`);
+  for (const name of ["state", "title", "badge", "subtitle", "count", "clock"]) parts[name] = element(top, "span", `wb-${name}`);
   parts.state.setAttribute("role", "status");
   parts.bar = element(root, "div", "wb-bar");
   parts.bar.setAttribute("role", "progressbar");
@@ -49,7 +49,7 @@ function showSamples(parent, head, rows) {
 
 function showHead(parts, head) {
   parts.root.dataset.state = head.state;
-  for (const name of ["state", "title", "subtitle", "count", "clock"]) say(parts[name], head[name]);
+  for (const name of ["state", "title", "badge", "subtitle", "count", "clock"]) say(parts[name], head[name]);
   parts.bar.toggleAttribute("data-moving", head.fraction === null && head.waited !== null);
   const percent = Math.round(100 * (head.fraction ?? 0));
   parts.fill.style.width = `${percent}%`;

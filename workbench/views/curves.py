@@ -23,15 +23,18 @@ _STOOD = '<div style="opacity:0.72">This is how it stood when it was drawn; run.
 
 
 class Watch(Live):
-    """The live view of one event stream. ``watch(log)`` makes it; every output that shows it is a view of the same model."""
+    """The live view of one event stream. ``watch(log)`` makes it; every output that shows it is a view of the same model.
+
+    ``badge``: "replayed", "simulated" or nothing.
+    """
 
     _esm = source("panel.js", "curves.js")
     _css = source("curves.css")
     head = traitlets.Dict().tag(sync=True)
     chart = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, log: EventLog) -> None:
-        self._log = weakref.ref(log)
+    def __init__(self, log: EventLog, badge: str = "") -> None:
+        self._log, self._badge = weakref.ref(log), badge
         self._history = History()
         self._lock = threading.Lock()  # around the history: the writer feeds it, a timer reads it
         self._drawn = -1  # state of the curves that the front ends have
@@ -57,7 +60,7 @@ class Watch(Live):
         """The words, and the curves where they have changed."""
         with self._lock:
             history = self._history
-            head = asdict(frame(history))
+            head = asdict(frame(history)) | {"badge": self._badge}
             panels = asdict(chart(history)) if history.drawn != self._drawn else None
             self._drawn = history.drawn
         with self.hold_sync():
@@ -69,7 +72,7 @@ class Watch(Live):
     def report(self) -> Report:
         """The static twin: the same state and curves at this moment, as HTML, PNG and text."""
         with self._lock:
-            return Report(frame(self._history), chart(self._history))
+            return Report(frame(self._history), chart(self._history), self._badge)
 
     def twin(self) -> dict[str, str]:
         """The report as it is now; of a run that goes on it says so."""
@@ -85,9 +88,9 @@ class Watch(Live):
 _watches: Shown[Watch] = Shown()
 
 
-def watch(log: EventLog) -> Watch:
+def watch(log: EventLog, badge: str = "") -> Watch:
     """The live view of ``log``, with all that has happened so far. Asked again it is the same one: shown twice, run once."""
-    return _watches.of(log) or _watches.keep(log, Watch(log))
+    return _watches.of(log) or _watches.keep(log, Watch(log, badge))
 
 
 def refresh(log: EventLog) -> None:

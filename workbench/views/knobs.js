@@ -97,6 +97,7 @@ function layout(el, press) {
   const parts = { root, buttons: {} };
   parts.state = element(top, "span", "wb-state");
   parts.state.setAttribute("role", "status");
+  parts.badge = element(top, "span", "wb-badge");
   parts.status = element(top, "span", "wb-status");
   const group = element(top, "span", "wb-buttons");
   for (const [call, name] of [["pause", "Pause"], ["resume", "Resume"], ["stop", "Stop"]]) {
@@ -131,9 +132,10 @@ function render({ model, el }) {
     views.forEach((view, i) => view.show(described[i]));
   };
   const head = () => {
-    const { state, status, buttons } = model.get("head");
+    const { state, status, badge, buttons } = model.get("head");
     parts.root.dataset.state = state;
     say(parts.state, state);
+    say(parts.badge, badge);
     say(parts.status, status);
     for (const [call, on] of Object.entries(buttons)) parts.buttons[call].disabled = !on;
     views.forEach((view) => view.disable(state === "closed"));

@@ -15,6 +15,7 @@ import traitlets
 from workbench.errors import WorkbenchError
 from workbench.events import Event, EventLog
 from workbench.records import Knob
+from workbench.views.badge import in_html, in_text
 from workbench.views.dials import Knobs, Ladder, Row, rows, table, turned_at, wanted
 from workbench.views.history import LIVE
 from workbench.views.live import Live, Shown, source
@@ -50,7 +51,10 @@ class Steered(Protocol):
 
 
 class Panel(Live):
-    """The knobs of one run. ``panel(run, log)`` makes it; every output that shows it is a view of the same model."""
+    """The knobs of one run. ``panel(run, log)`` makes it; every output that shows it is a view of the same model.
+
+    ``badge``: "simulated" or nothing.
+    """
 
     _esm = source("knobs.js")
     _css = source("knobs.css")
@@ -58,7 +62,8 @@ class Panel(Live):
     rows = traitlets.List().tag(sync=True)
     answer = traitlets.Dict({"count": 0, "error": ""}).tag(sync=True)  # to the last message of a front end
 
-    def __init__(self, run: Steered, log: EventLog) -> None:
+    def __init__(self, run: Steered, log: EventLog, badge: str = "") -> None:
+        self._badge = badge
         self._run, self._last_knobs = weakref.ref(run), run.knobs  # a widget lives as long as the kernel; a run need not
         self._ladders: dict[str, Ladder] = {}
         self._turns: list[Knob] = []
@@ -100,7 +105,7 @@ class Panel(Live):
         if state not in LIVE:
             self._asked = ""
         with self.hold_sync():
-            self.head = _head(state, self._asked)
+            self.head = _head(state, self._asked) | {"badge": self._badge}
             self.rows = [asdict(row) | {"ladder": list(row.ladder)} for row in described]
 
     # ------------------------------------------------------------ from a front end
@@ -147,12 +152,12 @@ class Panel(Live):
     @property
     def text(self) -> str:
         """The knobs as a table for a terminal."""
-        return as_text(table(self.described, self.state))
+        return in_text(as_text(table(self.described, self.state)), self._badge)
 
     @property
     def html(self) -> str:
         """The same as HTML, in the colours of the page around it."""
-        return as_html(table(self.described, self.state))
+        return in_html(self._badge) + as_html(table(self.described, self.state))
 
     def __repr__(self) -> str:
         return self.text
@@ -178,9 +183,9 @@ def _head(state: str, asked: str) -> dict[str, Any]:
 _panels: Shown[Panel] = Shown()
 
 
-def panel(run: Steered, log: EventLog) -> Panel:
+def panel(run: Steered, log: EventLog, badge: str = "") -> Panel:
     """The panel of ``run``, which writes ``log``. Asked again it is the same one: shown twice, turned once."""
-    return _panels.of(log) or _panels.keep(log, Panel(run, log))
+    return _panels.of(log) or _panels.keep(log, Panel(run, log, badge))
 
 
 def refresh(log: EventLog) -> None:

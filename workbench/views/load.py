@@ -15,6 +15,7 @@ from workbench.events import Event, EventLog
 from workbench.palette import ROLE_COLOUR
 from workbench.roles import Role
 from workbench.topology.drawing.display import bundle
+from workbench.views.badge import in_text, on_scene
 from workbench.views.described import described, numbers, percent
 from workbench.views.live import Live, Shown, source, words_alone
 from workbench.views.load_figure import draw
@@ -122,10 +123,10 @@ class LoadView(Live):
     def twin(self) -> dict[str, str]:
         """The same as it is now, drawn once; words alone where nothing was sampled."""
         shown = self.courses
-        return bundle(draw(shown), text(shown)) if shown.devices else words_alone(text(shown))
+        return bundle(on_scene(draw(shown), self._badge), repr(self)) if shown.devices else words_alone(repr(self))
 
     def __repr__(self) -> str:
-        return text(self.courses)
+        return in_text(text(self.courses), self._badge)
 
 
 def text(shown: Courses) -> str:

@@ -9,6 +9,7 @@ from html import escape
 from workbench.events import Event
 from workbench.palette import PAPER, tint
 from workbench.records import Seen
+from workbench.views.badge import in_html, in_text
 from workbench.views.chart import Chart, chart
 from workbench.views.figure import png
 from workbench.views.frame import Fact, Frame, Sample, frame
@@ -28,6 +29,7 @@ class Report:
 
     frame: Frame
     chart: Chart
+    badge: str = ""  # of a run that is not live
 
     @cached_property
     def png(self) -> bytes:
@@ -46,7 +48,14 @@ class Report:
     @property
     def html(self) -> str:
         """State, numbers, findings, curves and samples."""
-        parts = (_head(self.frame), _findings(self.frame), self.curves, _changes(self.chart), _samples(self.frame), _error(self.frame))
+        parts = (
+            _head(self.frame, self.badge),
+            _findings(self.frame),
+            self.curves,
+            _changes(self.chart),
+            _samples(self.frame),
+            _error(self.frame),
+        )
         return f'<div style="max-width:960px">{"".join(parts)}</div>'
 
     @property
@@ -59,7 +68,7 @@ class Report:
         lines += _courses(self.chart)
         lines += [f"  {line}" for line in changes(self.chart.marks)] + [""] * bool(self.chart.marks)
         lines += [f"  {sample.prompt} {sample.completion}  ({sample.reward})" for sample in map(_shorter, self.frame.samples)]
-        return "\n".join([*lines, self.frame.error] if self.frame.error else lines)
+        return in_text("\n".join([*lines, self.frame.error] if self.frame.error else lines), self.badge)
 
     def __repr__(self) -> str:
         return self.text
@@ -89,11 +98,11 @@ def figure(image: bytes, words: str) -> str:
 
 
 def fact_cells(facts: Iterable[Fact]) -> str:
-    """The numbers that matter, side by side."""
+    """The numbers that matter, side by side; a line each where a code host takes the styles out."""
     cells = "".join(
-        f'<div style="flex:1 1 150px"><div style="font-size:11px;{_MUTED}">{escape(fact.label)}</div>'
-        f'<div style="font-size:18px;font-weight:600;line-height:26px">{escape(fact.value)}</div>'
-        f'<div style="font-size:11px;{_MUTED}">{escape(fact.note)}</div></div>'
+        f'<div style="flex:1 1 150px"><span style="display:block;font-size:11px;{_MUTED}">{escape(fact.label)}</span> '
+        f'<b style="display:block;font-size:18px;font-weight:600;line-height:26px">{escape(fact.value)}</b> '
+        f'<span style="display:block;font-size:11px;{_MUTED}">{escape(fact.note)}</span></div>'
         for fact in facts
     )
     return f'<div style="display:flex;flex-wrap:wrap;gap:12px;margin:10px 0">{cells}</div>'
@@ -127,13 +136,13 @@ def _changes(chart: Chart) -> str:
     )
 
 
-def _head(frame: Frame) -> str:
+def _head(frame: Frame, badge: str) -> str:
     colour = tint("bad" if frame.state in ("failed", "interrupted") or frame.error else "good", 0.45)
     pill = f'<span style="background:{colour};border-radius:10px;padding:2px 9px;font-size:12px">{escape(frame.state)}</span>'
     title = f'<b style="font-size:14px">{escape(frame.title)}</b> <span style="{_MUTED}">{escape(frame.subtitle)}</span>'
     clock = ", ".join(part for part in (frame.count, frame.clock) if part)
     status = f'<div style="font-size:12px;{_MUTED}">{escape(frame.status)}</div>' if frame.status else ""
-    return f'<div>{pill} {title} <span style="{_MUTED}">· {escape(clock)}</span></div>{status}{fact_cells(frame.facts)}'
+    return f'<div>{pill} {title} <span style="{_MUTED}">· {escape(clock)}</span>{in_html(badge)}</div>{status}{fact_cells(frame.facts)}'
 
 
 def _samples(frame: Frame) -> str:

@@ -81,7 +81,7 @@ function render({ model, el }) {
   });
   const draw = () => {
     const { step, first, last, follows, rows } = page();
-    out.table.hidden = !rows.length;
+    out.table.hidden = out.tools.hidden = !rows.length;
     say(out.foot, rows.length ? HINT : "no samples yet");
     if (el.ownerDocument.activeElement !== box) box.value = step || "";
     Object.assign(box, { min: first, max: last, disabled: !rows.length });

@@ -13,6 +13,7 @@ import traitlets
 
 from workbench.events import Event, EventLog, standing
 from workbench.records import Samples
+from workbench.views.badge import in_html, in_text
 from workbench.views.described import heading
 from workbench.views.live import Live, Shown, source
 from workbench.views.now import Now
@@ -87,11 +88,11 @@ class SamplesView(Live):
         return self._newest
 
     def __repr__(self) -> str:
-        return text(self._newest, self._now.sentence)
+        return in_text(text(self._newest, self._now.sentence), self._badge)
 
     def twin(self) -> dict[str, str]:
         """The newest samples as a table."""
-        return {"text/plain": repr(self), "text/html": html(self._newest, self._now.sentence)}
+        return {"text/plain": repr(self), "text/html": html(self._newest, self._now.sentence, self._badge)}
 
 
 def at_step(events: Iterable[Event], step: int) -> Samples | None:
@@ -141,10 +142,10 @@ def text(samples: Samples | None, title: str) -> str:
     )
 
 
-def html(samples: Samples | None, title: str) -> str:
+def html(samples: Samples | None, title: str, badge: str = "") -> str:
     """The samples as a table with inline styles only, in the colours of the page around it."""
     if samples is None:
-        return f"<pre>{escape(text(samples, title))}</pre>"
+        return f"<pre>{escape(in_text(text(samples, title), badge))}</pre>"
     names = "".join(f'<th style="{_CELL}font-weight:600">{name}</th>' for name in ("prompt", "completion", "answer", "reward", "advantage"))
     columns = zip(samples.prompts, samples.completions, samples.answers, samples.rewards, samples.advantages, strict=False)
     body = "".join(
@@ -152,7 +153,7 @@ def html(samples: Samples | None, title: str) -> str:
         f'<td style="{_CELL}">{number(reward)}</td><td style="{_CELL}">{signed(advantage)}</td></tr>'
         for *texts, reward, advantage in columns
     )
-    head = f'<b>{escape(title)}</b> <span style="opacity:0.72">· samples of step {samples.step}</span>'
+    head = f'<b>{escape(title)}</b> <span style="opacity:0.72">· samples of step {samples.step}</span>{in_html(badge)}'
     style = "font-size:12px;border-collapse:collapse;margin:4px 0"
     return f'<div style="font-size:12px">{head}<table style="{style}"><tr>{names}</tr>{body}</table></div>'
 

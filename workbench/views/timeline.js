@@ -2,14 +2,15 @@
 // browser's own: the wheel zooms where the view has the focus or Ctrl is held, a drag moves, and keys do both.
 
 const HINT = "Zoom: wheel or + −   move: drag or ← →   all: 0   earlier, later steps: Page Up, Page Down";
+const NOTHING_YET = "no phase has ended yet";
 const CLOSER = 0.6; // of the range is left after zooming in
 
 function layout(el) {
   const root = rooted(el, "timeline", "Phases of the run on every device, live");
   const out = { root, heading: headed(root) };
-  const bar = element(root, "div", "wb-tools");
-  out.keys = element(bar, "span", "wb-legend");
-  out.tools = element(bar, "span", "wb-turns");
+  out.bar = element(root, "div", "wb-tools");
+  out.keys = element(out.bar, "span", "wb-legend");
+  out.tools = element(out.bar, "span", "wb-turns");
   out.svg = document.createElementNS(SVG, "svg");
   out.svg.setAttribute("tabindex", "0");
   out.svg.setAttribute("role", "img");
@@ -132,8 +133,9 @@ class TracksView {
 
   draw() {
     const { out } = this, { rows, seconds, first, last, newest } = this.data(), width = out.svg.clientWidth;
-    say(out.foot, out.foot.textContent || HINT);
+    if (!out.foot.textContent || out.foot.textContent === NOTHING_YET) say(out.foot, rows ? HINT : NOTHING_YET);
     out.svg.style.display = rows ? "" : "none";
+    out.bar.hidden = !rows;
     if (!rows || width <= LEFT + RIGHT + 40) return;
     const height = TOP + PITCH * rows.length - (PITCH - TRACK) + FOOT;
     out.svg.setAttribute("height", height);

@@ -12,6 +12,8 @@ import traitlets
 
 from workbench.events import Event, EventLog
 from workbench.records import PHASES
+from workbench.topology.drawing.display import bundle
+from workbench.views.badge import in_text, on_scene
 from workbench.views.described import COLOURS, heading
 from workbench.views.live import Live, Shown, source, words_alone
 from workbench.views.now import Now
@@ -107,11 +109,11 @@ class TimelineView(Live):
     def twin(self) -> dict[str, str]:
         """The newest window as it is now, drawn once."""
         shown = self.timeline
-        return shown._repr_mimebundle_() if shown else words_alone(repr(self))
+        return bundle(on_scene(shown.scene, self._badge), repr(self)) if shown else words_alone(repr(self))
 
     def __repr__(self) -> str:
         shown = self.timeline
-        return repr(shown) if shown else f"{self._now.sentence}\nno phase has ended yet"
+        return in_text(repr(shown) if shown else f"{self._now.sentence}\nno phase has ended yet", self._badge)
 
 
 def _is_step(last: object) -> bool:

@@ -34,7 +34,7 @@ class Watched:
 
 # In the order in which they stand: what is gained, what can be turned, and below it where and how the run works.
 VIEWS: Mapping[str, Callable[[Watched], Live]] = {
-    "curves": lambda watched: watch_curves(watched.log),
+    "curves": lambda watched: watch_curves(watched.log, watched.badge),
     "knobs": lambda watched: _knobs(watched),
     "topology": lambda watched: watch_topology(watched.log, watched.topology, watched.badge),
     "load": lambda watched: watch_load(watched.log, watched.badge),
@@ -46,7 +46,7 @@ VIEWS: Mapping[str, Callable[[Watched], Live]] = {
 def _knobs(watched: Watched) -> Live:
     if watched.run is None:
         raise StateError('run.watch("knobs")', "this run is over: it is read from its folder", "look at the others, such as run.watch()")
-    return panel(watched.run, watched.log)
+    return panel(watched.run, watched.log, watched.badge)
 
 
 def one(watched: Watched, name: str) -> Live:

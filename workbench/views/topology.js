@@ -4,6 +4,7 @@
 const PAD = 7, BAR = 7, BUSY = 31, FULL = 46; // pixels, as in heads.py
 const ROOMY = 140, WIDE = 76, TIGHT = 32;
 const SERVICE = "a service";
+const ARROWS = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 };
 
 /** The parts of a memory bar: [colour of a process's first role, share of the whole]; last what no role is known to hold. */
 function parts(use, colours) {
@@ -22,6 +23,14 @@ function memoryOf(role, uses) {
   return `${gib} GiB in ${mine.length > 1 ? `${mine.length} processes` : "one process"}${others.length ? `, shared with ${others.join(", ")}` : ""}`;
 }
 
+/** What the processes on a device hold, each by its roles; of others that there is more. */
+function held(use) {
+  if (!use || use.gib === null) return NONE;
+  const known = Object.entries(use.roles).filter(([roles, gib]) => roles && gib > 0), rest = use.gib - known.reduce((sum, [, gib]) => sum + gib, 0);
+  const words = known.map(([roles, gib]) => `${roles} ${gib.toFixed(1)} GiB`);
+  return [memoryWords(use, true), ...words, ...(known.length && rest > 0.05 ? [`others ${rest.toFixed(1)} GiB`] : [])].join("; ");
+}
+
 /** What a screen reader is told of a device. */
 function deviceWords(device, use, roles) {
   const numbers = use ? `busy ${percent(use.busy)}, memory ${memoryWords(use, true)}${[use.why, use.facts].map((text) => text && `, ${text}`).join("")}` : "no sample yet";
@@ -30,14 +39,15 @@ function deviceWords(device, use, roles) {
 
 /** The head of one tile. The bars are there from the beginning; an update sets widths and texts, and nothing else. */
 class HeadView {
-  constructor(parent, tile, colours) {
+  constructor(parent, tile, colours, high) {
     this.colours = colours;
     this.roomy = tile.width >= ROOMY;
     this.room = tile.width - 2 * PAD - (this.roomy ? WIDE : TIGHT);
     this.x = tile.x + PAD;
     this.y = tile.y;
     const right = tile.x + tile.width - PAD;
-    this.root = shape(parent, "g", { class: "wb-head", "data-device": tile.device });
+    this.root = shape(parent, "g", { class: "wb-head", "data-device": tile.device, role: "button", tabindex: -1 });
+    shape(this.root, "rect", { x: tile.x + 1.5, y: tile.y + 1.5, width: tile.width - 3, height: high - 3, rx: 3, class: "wb-ring" });
     this.hint = shape(this.root, "title", {});
     shape(this.root, "text", { x: this.x, y: tile.y + 17, class: "wb-gpu" }).textContent = tile.name;
     this.phase = this.roomy ? shape(this.root, "text", { x: right, y: tile.y + 17, "text-anchor": "end", class: "wb-small" }) : null;
@@ -49,6 +59,7 @@ class HeadView {
 
   show(use, words, phase) {
     say(this.hint, words);
+    this.root.setAttribute("aria-label", words);
     if (this.phase) say(this.phase, phase);
     say(this.texts[0], use ? percent(use.busy) : NONE);
     say(this.texts[1], use ? memoryWords(use, this.roomy) : NONE);
@@ -75,6 +86,7 @@ function layout(el) {
   out.keys.setAttribute("aria-label", "Roles");
   out.machine = element(root, "div", "wb-machine");
   out.about = element(root, "div", "wb-about");
+  out.about.setAttribute("role", "region");
   return out;
 }
 
@@ -99,23 +111,55 @@ function keys(parent, roles, choose) {
   });
 }
 
+/** Tab comes to one of `nodes`, arrows go on from there; Enter and a click choose, Escape lets go. */
+function reached(nodes, choose) {
+  nodes[0]?.setAttribute("tabindex", 0);
+  nodes.forEach((node, i) => {
+    const go = (to) => (nodes.forEach((one) => one.setAttribute("tabindex", one === to ? 0 : -1)), to.focus());
+    node.addEventListener("click", () => choose(node.dataset.device));
+    node.addEventListener("keydown", (event) => {
+      const to = ARROWS[event.key] && nodes[(i + ARROWS[event.key] + nodes.length) % nodes.length];
+      if (!to && event.key !== "Enter" && event.key !== " " && event.key !== "Escape") return;
+      event.preventDefault();
+      if (to) go(to);
+      else choose(event.key === "Escape" ? null : node.dataset.device);
+    });
+  });
+}
+
+/** The numbers of the chosen device. */
+function deviceRows(use, roles, now) {
+  const phases = new Set(roles.flatMap(({ phases }) => phases));
+  return [
+    ["roles", roles.map(({ role }) => role).join(", ") || "none"],
+    ["busy now", use ? `${percent(use.busy)}${use.why && `, ${use.why}`}` : "no sample yet"],
+    ["memory", held(use)],
+    ["phases", [...phases].map((phase) => `${phase} ${now.seconds[phase] ?? NONE}`).join(", ") || "none"],
+    ...(use?.facts ? [["more", use.facts]] : []),
+  ];
+}
+
 /** The numbers and routes of the chosen role. */
-function about(parent, role, now) {
-  parent.hidden = !role;
-  if (!role) return;
+function roleRows(role, now) {
   const uses = role.devices.map((device) => [device, now.uses[device]]);
   const known = uses.filter(([, use]) => use && use.busy !== null);
   const mean = known.length ? percent(known.reduce((sum, [, use]) => sum + use.busy, 0) / known.length) : NONE;
-  const held = memoryOf(role.role, uses.map(([, use]) => use));
-  const rows = [
+  return [
     ["devices", role.devices.join(", ") || SERVICE],
     ["busy now", `${mean}${known.length > 1 ? `, mean of ${known.length} devices` : ""}${known.length ? "; what others do there counts too" : ""}`],
-    ["memory", held],
+    ["memory", memoryOf(role.role, uses.map(([, use]) => use))],
     ["phases", role.phases.map((phase) => `${phase} ${now.seconds[phase] ?? NONE}`).join(", ") || "none"],
     ...role.routes,
   ];
+}
+
+/** What is said of the chosen one; nothing where none is. */
+function about(parent, name, rows) {
+  parent.hidden = !rows;
+  if (!rows) return;
+  parent.setAttribute("aria-label", name);
   if (!parent.children.length) (element(parent, "b", "wb-name"), element(parent, "dl"));
-  say(parent.children[0], role.role);
+  say(parent.children[0], name);
   const list = parent.children[1];
   while (list.children.length > 2 * rows.length) list.lastChild.remove();
   rows.forEach(([name, text], i) => {
@@ -127,8 +171,8 @@ function about(parent, role, now) {
 function render({ model, el }) {
   const out = layout(el);
   let chosen = null, heads = [], marks = [], buttons = [];
-  const choose = (role) => {
-    chosen = role === chosen ? null : role;
+  const choose = (name) => {
+    chosen = name === chosen ? null : name;
     update();
   };
   const draw = () => {
@@ -140,7 +184,9 @@ function render({ model, el }) {
     svg.querySelector("style")?.remove(); // the colours are the view's, which knows the page's theme
     svg.removeAttribute("aria-labelledby");
     const layer = shape(svg, "g", { class: "wb-layer" });
-    heads = picture.tiles.map((tile) => [tile.device, new HeadView(layer, tile, colours)]);
+    heads = picture.tiles.map((tile) => [tile.device, new HeadView(layer, tile, colours, picture.head)]);
+    svg.setAttribute("role", heads.length ? "group" : "img"); // what is in a picture can't be reached
+    reached(heads.map(([, head]) => head.root), choose);
     marks = picture.places.map(({ role, x, y, width, height }) => {
       const mark = shape(layer, "g", { class: "wb-place", "data-role": role });
       shape(mark, "rect", { x, y, width, height, rx: 3 });
@@ -154,21 +200,20 @@ function render({ model, el }) {
   const update = () => {
     const now = model.get("now"), roles = model.get("roles");
     heading(out, now);
-    const on = (device) => roles.filter(({ devices }) => devices.includes(device)).map(({ role }) => role);
-    const told = [];
+    const on = (device) => roles.filter(({ devices }) => devices.includes(device));
     for (const [device, head] of heads) {
-      const here = on(device), busy = here.some((role) => now.at_work.includes(role));
-      const words = deviceWords(device, now.uses[device], here);
-      told.push(words);
-      head.show(now.uses[device], words, busy ? now.phase : "");
+      const here = on(device).map(({ role }) => role), busy = here.some((role) => now.at_work.includes(role));
+      head.show(now.uses[device], deviceWords(device, now.uses[device], here), busy ? now.phase : "");
+      head.root.setAttribute("aria-pressed", String(device === chosen));
     }
-    out.machine.firstElementChild?.setAttribute("aria-label", told.join(". "));
+    out.machine.firstElementChild?.setAttribute("aria-label", now.status);
+    const role = roles.find(({ role }) => role === chosen), isRole = role !== undefined;
     for (const mark of [...marks, ...buttons]) {
       mark.toggleAttribute("data-running", now.at_work.includes(mark.dataset.role));
-      mark.toggleAttribute("data-dim", chosen !== null && chosen !== mark.dataset.role);
+      mark.toggleAttribute("data-dim", isRole && chosen !== mark.dataset.role);
     }
     for (const button of buttons) button.setAttribute("aria-pressed", String(button.dataset.role === chosen));
-    about(out.about, roles.find(({ role }) => role === chosen), now);
+    about(out.about, chosen, role ? roleRows(role, now) : chosen && deviceRows(now.uses[chosen], on(chosen), now));
   };
   update();
   draw();

@@ -17,6 +17,7 @@ from workbench.topology import Topology
 from workbench.topology.drawing.display import bundle
 from workbench.topology.drawing.scene import Scene
 from workbench.topology.drawing.svg import svg
+from workbench.views.badge import in_text, on_scene
 from workbench.views.described import COLOURS, described, numbers
 from workbench.views.heads import with_heads
 from workbench.views.live import Live, Shown, source, words_alone
@@ -81,7 +82,8 @@ class TopologyView(Live):
     def scene(self) -> Scene:
         """The drawing at this moment, whole."""
         with self._lock:
-            return with_heads(self.machine, self._loads.latest, self._now.sentence, self._now.at_work)
+            scene = with_heads(self.machine, self._loads.latest, self._now.sentence, self._now.at_work)
+        return on_scene(scene, self._badge)
 
     @property
     def text(self) -> str:
@@ -92,7 +94,7 @@ class TopologyView(Live):
                 (device, *numbers(latest.get(device)), ", ".join(now.roles_on(device)))
                 for device in dict.fromkeys((*self._ground.ids, *now.devices))
             ]
-        return "\n".join([now.sentence, *columns([("device", "busy", "memory", "roles"), *rows], "<>><")])
+        return "\n".join([in_text(now.sentence, self._badge), *columns([("device", "busy", "memory", "roles"), *rows], "<>><")])
 
     def __repr__(self) -> str:
         return self.text

@@ -1,0 +1,84 @@
+"""A real JupyterLab in a real chromium, for the tests of what people see there."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.lab import FLAGS, Notebook, Server, chromium, serving, write_notebook
+
+Open = Callable[..., Notebook]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without a chromium these tests are no part of the run, unless it is asked for them (`-m browser`): then they fail."""
+    if chromium() or "browser" in config.getoption("markexpr"):
+        return
+    out = [item for item in items if Path(__file__).parent in item.path.parents]
+    config.hook.pytest_deselected(items=out)
+    items[:] = [item for item in items if item not in out]
+
+
+@pytest.fixture(name="server", scope="session")
+def server_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One JupyterLab for all of these tests."""
+    home = tmp_path_factory.mktemp("lab")
+    (home / "notebooks").mkdir()
+    with serving(home / "notebooks", home) as server:
+        yield server
+
+
+@pytest.fixture(name="browser", scope="module")
+def browser_fixture() -> Iterator[Any]:
+    """The browser."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(name="open_page")
+def open_page_fixture(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens an empty page, light or dark; fails on any error in it."""
+    errors: list[str] = []
+    pages = []
+
+    def open_page(*, dark: bool = False) -> Any:
+        page = browser.new_page(viewport={"width": 1400, "height": 1000}, color_scheme="dark" if dark else "light")
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert errors == []
+
+
+@pytest.fixture(name="open_file")
+def open_file_fixture(server: Server, open_page: Callable[..., Any]) -> Iterator[Callable[..., Notebook]]:
+    """Opens a notebook of the server's folder; its kernel ends with the test."""
+    opened: list[Notebook] = []
+
+    def open_file(name: str, *, dark: bool = False) -> Notebook:
+        opened.append(Notebook(open_page(dark=dark), server, name))
+        return opened[-1]
+
+    yield open_file
+    for notebook in opened:
+        notebook.page.evaluate("() => jupyterapp.serviceManager.sessions.shutdownAll()")
+
+
+@pytest.fixture(name="open_cells")
+def open_cells_fixture(server: Server, open_file: Open, request: pytest.FixtureRequest) -> Open:
+    """Opens a new notebook of the given cells."""
+
+    def open_cells(*sources: str, dark: bool = False) -> Notebook:
+        name = f"{request.node.originalname}-{'dark' if dark else 'light'}.ipynb"
+        write_notebook(server.folder / name, *sources)
+        return open_file(name, dark=dark)
+
+    return open_cells
