@@ -87,7 +87,7 @@ class Reading(ABC):
 
     @property
     def events(self) -> list[Event]:
-        """Everything that happened, in order."""
+        """Everything that happened, in order; of many samples of the load the newest, and the older the fewer. The file holds all."""
         return list(self._log.events)
 
 
