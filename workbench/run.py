@@ -50,7 +50,8 @@ class Run(Life):
     ``runtime``: "inline" (all roles in this process), "ray" (a process per device) or ``wb.Ray(...)``; "auto": inline on one CPU, else
     Ray. ``overlap=1`` samples the next step while this one is learnt from, where actor and rollout have devices of their own.
     ``restart``: when a worker dies, go on from the last checkpoint with new ones. ``full``: train all of the actor's weights
-    instead of an adapter; the reference is then a model beside it.
+    instead of an adapter; the reference is then a model beside it. ``load_hz``: how often a second the load of every device is sampled
+    while the run works, up to 4; 0: not at all. ``load_csv``: write the samples to ``load.csv`` too.
 
     Nothing is loaded before the first ``train``, ``start`` or ``generate``. Raises ConfigError on values that can't work and StateError
     on calls that the run's state doesn't allow. A run of the same name that is still open in this process is closed first, so that
@@ -80,6 +81,8 @@ class Run(Life):
         overlap: int = 0,
         restart: bool = False,
         full: bool = False,
+        load_hz: float = 2.0,
+        load_csv: bool = False,
         name: str = "run",
         seed: int = 0,
         folder: str | Path = "runs",
@@ -113,6 +116,8 @@ class Run(Life):
             overlap=overlap,
             restart=restart,
             full=full,
+            load_hz=load_hz,
+            load_csv=load_csv,
         )
         self._begin(plan, None)
 
