@@ -157,10 +157,11 @@ function render({ model, el }) {
     const on = (device) => roles.filter(({ devices }) => devices.includes(device)).map(({ role }) => role);
     const told = [];
     for (const [device, head] of heads) {
-      const here = on(device), busy = here.some((role) => now.at_work.includes(role));
+      const here = on(device), works = ({ role, phases }, phase) => here.includes(role) && phases.includes(phase);
+      const running = now.phase.split(", ").filter((phase) => roles.some((one) => works(one, phase)));
       const words = deviceWords(device, now.uses[device], here);
       told.push(words);
-      head.show(now.uses[device], words, busy ? now.phase : "");
+      head.show(now.uses[device], words, running.join(", "));
     }
     out.machine.firstElementChild?.setAttribute("aria-label", told.join(". "));
     for (const mark of [...marks, ...buttons]) {
