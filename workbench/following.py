@@ -20,6 +20,7 @@ class Following:
     def __init__(self, plan: RunPlan, log: EventLog) -> None:
         self._plan, self._log = plan, log
         self._listeners: ExitStack | None = None
+        self._table: CsvLog | None = None
         self.samplers: Samplers | None = None  # of the team that works now
 
     def begin(self, folder: Path) -> None:
@@ -28,7 +29,8 @@ class Following:
             self._listeners = ExitStack()
             self._listeners.callback(attach(self._log, self._plan.trackers, folder, self._plan.shown()))
             if self._plan.load_csv:
-                self._listeners.callback(CsvLog(self._log, folder / "load.csv").close)
+                self._table = CsvLog(self._log, folder / "load.csv")
+                self._listeners.callback(self._table.close)
 
     def sample(self, team: Team) -> None:
         """Sample the load of ``team``'s devices from now on, until a ``rest``. What goes wrong with that is told, and the run goes on."""
@@ -39,7 +41,7 @@ class Following:
             seats = in_placement([*team.seats, *driver_seats(plan.devices, team)], homes(plan.devices, plan.machine))
             self.samplers = Samplers(seats, team.outposts, self._log, plan.load_hz)
         self.samplers.start()
-        for text in self.samplers.problems():
+        for text in (*self.samplers.problems(), *(self._table.problems() if self._table else ())):
             self._log.emit(Notice(text))
 
     def rest(self) -> None:

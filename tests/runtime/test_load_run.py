@@ -16,7 +16,6 @@ import torch.distributed as dist
 import workbench as wb
 from tests.runtime.test_ray import a_run, by_length, pid_of
 from workbench.algos import Loss, TokenTerms
-from workbench.errors import WorkerError
 from workbench.metrics import records_of
 from workbench.records import Load, Queue, Ranks
 from workbench.runtime.cluster import connect
@@ -47,7 +46,7 @@ def one_ray() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def late(one_ray: None, small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[wb.Run]:
     folder = tmp_path_factory.mktemp("late")
-    run = a_run(small_model, folder, TWO, name="late", algo=Sleepy(group_size=4), reward=by_length, load_hz=4, checkpoint_every=None)
+    run = a_run(small_model, folder, TWO, name="late", algo=Sleepy(group_size=4), reward=by_length, load_hz=4, restart=True)
     list(run.train(6))
     yield run
     run.close()
@@ -100,8 +99,13 @@ def test_the_sampler_costs_little(late: wb.Run) -> None:
     assert 0 < share < 0.1
 
 
-def test_a_death_leaves_no_sampler_and_new_workers_are_sampled(late: wb.Run) -> None:
-    os.kill(pid_of(late, "actor", 1), signal.SIGKILL)
-    with pytest.raises(WorkerError):
-        list(late.train(2))
+def test_workers_that_are_made_anew_are_sampled_and_nobody_samples_in_the_end(late: wb.Run) -> None:
+    before = pid_of(late, "actor", 1)
+    os.kill(before, signal.SIGKILL)
+    list(late.train(2))
+    assert pid_of(late, "actor", 1) != before
+    at = next(at for at, event in enumerate(late.events) if event.kind == "restored")
+    after = records_of(late.events[at:], Load)
+    assert len(after) >= 2
+    assert (after[-1].memory_gib[1] or 0) > 0.05  # of the new process
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("workbench-load")] == []

@@ -4,6 +4,7 @@
 """
 
 import csv
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -35,12 +36,13 @@ def write_csv(events: Iterable[Event], path: str | Path) -> Path:
 class CsvLog:
     """Writes the samples of a live run as they come; in a file that is there already it goes on. ``close`` it in the end.
 
-    A listener of the stream must not fail: where the file can't be written it ends, and ``problem`` says why.
+    A listener of the stream must not fail: where the file can't be written any more it ends, and ``problems`` says why.
     """
 
     def __init__(self, log: EventLog, path: Path) -> None:
         """Raises StorageError where the file can't be opened."""
-        self.problem = ""
+        self._failed = False
+        self._problems: deque[str] = deque()
         try:
             self._file = open(path, "a", newline="", encoding="utf-8")
         except OSError as error:
@@ -51,13 +53,18 @@ class CsvLog:
         self._leave = log.subscribe(self._take, replay=False)
 
     def _take(self, event: Event) -> None:
-        if event.kind != "load" or self.problem:
+        if event.kind != "load" or self._failed:
             return
         try:
             self._writer.writerows(_rows([event]))
             self._file.flush()
         except OSError as error:
-            self.problem = f"load.csv can't be written any more: {error.strerror or error}"
+            self._failed = True
+            self._problems.append(f"{self._file.name} can't be written any more: {error.strerror or error}")
+
+    def problems(self) -> list[str]:
+        """What has gone wrong since this was asked last."""
+        return [self._problems.popleft() for _ in range(len(self._problems))]
 
     def close(self) -> None:
         """Write no more."""
