@@ -72,6 +72,8 @@ class RunPlan:
         check_kind("load_hz", self.load_hz, float, "samples a second, such as 2.0")
         if not 0 <= self.load_hz <= MOST_HZ:
             raise ConfigError(f"load_hz={self.load_hz}", f"devices are sampled up to {MOST_HZ:g} times a second", "give 0 for not at all")
+        if self.load_csv and not self.load_hz:
+            raise ConfigError("load_csv=True with load_hz=0", "nothing is sampled, so the table stays empty", "leave one of them out")
         check_kind("held_out", self.held_out, int, "a number of prompts, 0 for none")
         if self.held_out < 0 or self.held_out == 1:
             raise ConfigError(f"held_out={self.held_out}", "a standard error takes at least 2 prompts", "give 2 or more, or 0 for none")
