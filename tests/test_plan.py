@@ -72,6 +72,14 @@ def test_a_plan_of_an_older_version_is_restored(older: dict[str, Any], devices: 
     assert again(tmp_path, written=older).devices == devices
 
 
+def test_a_plan_that_knows_nothing_of_load_is_restored(tmp_path: Path) -> None:
+    (tmp_path / "plan").mkdir()
+    saved = plan(tmp_path).saved()
+    (tmp_path / "plan" / "plan.json").write_text(json.dumps({name: value for name, value in saved.items() if not name.startswith("load_")}))
+    found = restored(tmp_path / "plan", {"task": TASK})
+    assert (found.load_hz, found.load_csv) == (2.0, False)
+
+
 def test_a_map_that_is_none_is_told_by_its_role(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^device map: aktor: 'aktor' is no role"):
         again(tmp_path, written={"aktor": "cpu"})
@@ -167,6 +175,10 @@ def test_a_run_that_sampled_ahead_moves_to_where_that_can_not_be(tmp_path: Path)
         ),
         ({"devices": SPLIT, "machine": Topology.cpu(2)}, r"\(WB101\): .*cpu, 2 slots"),
         ({"runtime": "rey"}, r"^Run\(runtime='rey'\): there are two runtimes\n  fix: write 'auto', 'inline', 'ray', or wb\.Ray"),
+        ({"load_hz": 5}, r"^load_hz=5: devices are sampled up to 4 times a second\n  fix: give 0 for not at all"),
+        ({"load_hz": "2"}, r"^load_hz='2': that is a str"),
+        ({"load_csv": 1}, r"^load_csv=1: that is a int"),
+        ({"load_csv": True, "load_hz": 0}, r"^load_csv=True with load_hz=0: nothing is sampled"),
         ({"runtime": None}, r"^Run\(runtime=None\): there are two runtimes"),
         ({"devices": SPLIT, "machine": FOUR, "runtime": "inline"}, r"with actor: '0-1', rollout: '2-3'.*: the map has 4 worker processes"),
     ],

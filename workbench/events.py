@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from io import FileIO
@@ -16,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError, StateError, StorageError
-from workbench.records import Record, kind_of, record_from
+from workbench.records import Load, Record, kind_of, record_from
 
 Listener = Callable[["Event"], None]
+LOADS = 4096  # samples of the load that are kept in memory, beside all other events; of 16 GPUs they take 14 kB each
+_IS_LOAD = b'"kind": "load", "data": {'  # within the envelope, which is short: a text inside of a record has no bare quotation marks
+_ENVELOPE = 400  # bytes
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,7 @@ class EventLog:
     """Appends events to ``path`` (or only to memory) and tells listeners. Safe to call from any thread.
 
     Listeners run on the writer's thread, in order; one that raises stops the writer, so a view must be quick and sound.
+    ``events``: all of them, but of the samples of the load at most ``LOADS``, the older the fewer (``thinned``); the file holds all.
     """
 
     def __init__(self, path: Path | None = None, node: str = "local") -> None:
@@ -53,7 +58,10 @@ class EventLog:
         self._file: FileIO | None = None
         self.node = node
         self.events: list[Event] = []
-        self._written = 0  # of them, in the file
+        self._count = 0  # of all that there were
+        self._loads = 0  # of those in memory
+        self._unwritten: deque[Event] = deque()
+        self._goes_on = False  # a run of before: its file is there
         if path is not None:
             self.write_to(path)
 
@@ -61,7 +69,7 @@ class EventLog:
         """From now on to ``path`` too, with what happened so far. For a run whose folder is made when it starts."""
         with self._lock:
             if self._file is None:
-                if self._written:  # a run of before goes on: a last line that a crash cut off is taken away
+                if self._goes_on:  # a last line that a crash cut off is taken away
                     os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
                 self._file = FileIO(path, "a")
                 self._catch_up()
@@ -73,8 +81,10 @@ class EventLog:
                 raise StateError("go on with a stream of events", "this one has begun", "make a new EventLog")
             if not path.is_file():
                 raise ConfigError(f"events in {path}", "there is no such file", "give the folder of a run that has begun")
-            self.events = list(read_events(path))
-            self._written = len(self.events)
+            self.events = read_kept(path)
+            self._count = self.events[-1].seq + 1 if self.events else 0
+            self._loads = sum(event.kind == "load" for event in self.events)
+            self._goes_on = bool(self.events)
 
     def emit(self, record: Record, *, role: str | None = None, phase: str | None = None, device: str | None = None) -> Event:
         """Append ``record`` and return its event.
@@ -83,12 +93,27 @@ class EventLog:
         next one that can be.
         """
         with self._lock:
-            event = Event(len(self.events), time.time(), time.monotonic(), self.node, device, role, phase, kind_of(record), asdict(record))
-            self.events.append(event)
-            for listen in tuple(self._listeners):
-                listen(event)
-            self._catch_up()
-            return event
+            kind, data = kind_of(record), asdict(record)
+            return self._append(Event(self._count, time.time(), time.monotonic(), self.node, device, role, phase, kind, data))
+
+    def emit_sample(self, load: Load, node: str, mono: float) -> Event:
+        """Append what was sampled on ``node`` at ``mono`` of this process's clock, a moment ago. Raises StorageError as ``emit`` does."""
+        with self._lock:
+            when = time.time() - (time.monotonic() - mono)
+            return self._append(Event(self._count, when, mono, node, None, None, None, "load", asdict(load)))
+
+    def _append(self, event: Event) -> Event:
+        self._count += 1
+        self.events.append(event)
+        self._unwritten.append(event)
+        self._loads += event.kind == "load"
+        if self._loads > LOADS:
+            self.events = thinned(self.events)  # another list: who reads the old one is not disturbed
+            self._loads = sum(event.kind == "load" for event in self.events)
+        for listen in tuple(self._listeners):
+            listen(event)
+        self._catch_up()
+        return event
 
     def emit_all(self, records: Sequence[Record]) -> None:
         """Append several, all of them also where the file can't be written; then raises StorageError as ``emit`` does."""
@@ -106,8 +131,8 @@ class EventLog:
         file = self._file
         if file is None:
             return
-        while self._written < len(self.events):
-            line = (json.dumps(asdict(self.events[self._written]), allow_nan=True) + "\n").encode()
+        while self._unwritten:
+            line = (json.dumps(vars(self._unwritten[0]), allow_nan=True) + "\n").encode()
             end = os.fstat(file.fileno()).st_size
             try:
                 if file.write(line) != len(line):
@@ -116,7 +141,7 @@ class EventLog:
                 os.ftruncate(file.fileno(), end)
                 fix = "free space, then start(): what is not written is kept and written then"
                 raise StorageError(f"write to {file.name}", error.strerror or str(error), fix) from error
-            self._written += 1
+            self._unwritten.popleft()
 
     def subscribe(self, listen: Listener, *, replay: bool = True) -> Callable[[], None]:
         """Call ``listen`` for every event from now on (and, with ``replay``, for those that were). Returns the way out."""
@@ -142,6 +167,16 @@ class EventLog:
                     os.fsync(file.fileno())
 
 
+def thinned(events: Sequence[Event]) -> list[Event]:
+    """``events`` without every second of the older half of the samples of the load: again and again, old ones become ever fewer."""
+    at = _too_many([place for place, event in enumerate(events) if event.kind == "load"])
+    return [event for place, event in enumerate(events) if place not in at]
+
+
+def _too_many(places: Sequence[int]) -> set[int]:
+    return set(places[: len(places) // 2 : 2])
+
+
 def standing(events: Iterable[Event]) -> list[Event]:
     """The events that count: without those of steps that a restored run left behind and made again."""
     kept: list[Event] = []
@@ -155,11 +190,34 @@ def standing(events: Iterable[Event]) -> list[Event]:
 
 def read_events(path: Path) -> Iterator[Event]:
     """Every complete event of a run's ``events.jsonl``; a last line cut off by a crash is left out."""
+    for number, line in _lines(path):
+        yield _event(path, number, line)
+
+
+def read_kept(path: Path) -> list[Event]:
+    """The events that the log which wrote ``path`` had in memory at its end: samples of the load that it let go are not even parsed."""
+    kept: list[tuple[int, bytes | Event]] = []  # a line's number, and what it holds; samples are parsed at the end
+    loads = 0
+    for number, line in _lines(path):
+        is_load = _IS_LOAD in line[:_ENVELOPE]
+        kept.append((number, line if is_load else _event(path, number, line)))
+        loads += is_load
+        if loads > LOADS:
+            at = _too_many([place for place, (_, what) in enumerate(kept) if isinstance(what, bytes)])
+            kept, loads = [one for place, one in enumerate(kept) if place not in at], loads - len(at)
+    return [_event(path, number, what) if isinstance(what, bytes) else what for number, what in kept]
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
                 return
-            try:
-                yield Event(**json.loads(line))
-            except (ValueError, TypeError, RecursionError) as error:
-                raise ConfigError(f"events in {path}", f"line {number} is no event ({error})", "take the file of an intact run") from error
+            yield number, line
+
+
+def _event(path: Path, number: int, line: bytes) -> Event:
+    try:
+        return Event(**json.loads(line))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ConfigError(f"events in {path}", f"line {number} is no event ({error})", "take the file of an intact run") from error

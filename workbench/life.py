@@ -122,6 +122,7 @@ class Life(Look):
     def _open_up(self) -> None:
         """Models and engines, and, before the first step, the first score."""
         self._training.open()
+        self._training.sample_load()
         if self._training.done == 0:
             self._training.evaluate()
 

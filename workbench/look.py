@@ -1,6 +1,7 @@
 """What can be seen of a run, live or past: everything here reads its events."""
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,15 +34,14 @@ class Reading(ABC):
         """The run's folder: events.jsonl, metrics.json, adapter/, placement.json."""
 
     def watch(self, view: str | None = None) -> Any:
-        """A live view of the run, as a cell's last line: reward, KL, lengths, time per phase, samples.
+        """The run, live, as a cell's last line: all views, or the one called ``view``.
 
-        ``view``: another one: "topology" (the machine, with roles and routes), "timeline", "samples", "knobs", "curves", "load" (of a
-        stream with samples of the devices: runs take none yet), or "all" of them. Raises ConfigError on another name, and StateError
-        for the knobs of a past run.
+        They are "curves" (reward, KL, lengths, time per phase, samples), "knobs", "topology" (the machine, with roles and routes), "load"
+        (how busy and how full each device is), "timeline" and "samples"; "all" is None. Raises ConfigError on another name, and
+        StateError for the knobs of a past run.
         """
-        if view is None:
-            return views.watch(self._log)
-        return views.board(self._log, **self._watched()) if view == "all" else views.view(view, self._log, **self._watched())
+        whole = view is None or view == "all"
+        return views.board(self._log, **self._watched()) if whole else views.view(view, self._log, **self._watched())
 
     def _watched(self) -> dict[str, Any]:
         """What live views know besides the events: of a run that is over, that it is."""
@@ -82,12 +82,12 @@ class Reading(ABC):
 
     @property
     def findings(self) -> list[Seen]:
-        """What goes wrong in the run as of its last step: KL, entropy, rewards, critic. ``docs/findings.md`` explains each code."""
+        """What goes wrong in the run as of its last step: KL, entropy, rewards, critic, load. ``docs/findings.md`` explains each code."""
         return [seen for seen in findings(self.events) if not seen.ended]
 
     @property
     def events(self) -> list[Event]:
-        """Everything that happened, in order."""
+        """Everything that happened, in order; of many samples of the load the newest, and the older the fewer. The file holds all."""
         return list(self._log.events)
 
 
@@ -102,8 +102,13 @@ class Look(Reading):
 
     def _watched(self) -> dict[str, Any]:
         """The machine, and the run itself: its knobs can be turned."""
+        return {"topology": self._machine, "run": self}
+
+    @cached_property
+    def _machine(self) -> Topology | None:
+        """Looked at once: that may take seconds."""
         plan = self._training.plan
-        return {"topology": Topology.detect() if plan.devices.device == "cuda" else plan.machine, "run": self}
+        return Topology.detect() if plan.devices.device == "cuda" else plan.machine
 
     @property
     def batch(self) -> "BatchTable":

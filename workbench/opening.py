@@ -14,6 +14,7 @@ from workbench.checkpoint import Checkpoints, Past, RunState
 from workbench.errors import ConfigError, RewardServiceError, StateError, Stopped
 from workbench.events import EventLog, standing
 from workbench.folder import RunFolder
+from workbench.following import Following
 from workbench.judge import Judge, JudgeHere, JudgeThere
 from workbench.knobs import Knobs, Settings, turned_after
 from workbench.models.resolve import resolve_model
@@ -29,9 +30,7 @@ from workbench.runtime.routes import Routes, routes
 from workbench.runtime.team import Team
 from workbench.stages import Crew
 from workbench.supply import Supply
-from workbench.telemetry.exporter import Exporter, export
 from workbench.telling import driver_seats, resolved, started, versions
-from workbench.trackers import attach
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,8 +54,7 @@ class Opening:
         self.done = self.end = self.position = 0  # steps made, steps asked for, prompts used up
         self.batch: Batch | None = None
         self.closed = False
-        self._end_trackers: Callable[[], None] | None = None
-        self.exporter: Exporter | None = None
+        self.following = Following(plan, self.log)
         self.evaluated_at: int | None = None  # the step of the last held-out score
         self._saved_at = 0  # the step of the last checkpoint
         self._reward: Any = None  # the reward's memory at the end of the last whole step
@@ -120,9 +118,7 @@ class Opening:
         self.log.write_to(self.folder.make() / "events.jsonl")
         self._report("steps", self.done, self.end)  # so that a run that is killed before its first step knows
         self.folder.write_json(FILE, plan.saved())
-        if self._end_trackers is None:
-            self._end_trackers = attach(self.log, plan.trackers, self.folder.make(), plan.shown())
-        self.exporter = self.exporter or export(self.log, self.folder.make().name, plan.prometheus)
+        self.following.begin(self.folder.make())
         if isinstance(plan.reward, Service) and (silence := plan.reward.greet()):
             self.log.emit(Notice(f"{silence}: the run will wait for it when it has something to score"))
         path = resolve_model(plan.model, plan.task.name, plan.task.demonstrations, self._report_or_stop)
@@ -175,17 +171,15 @@ class Opening:
     def close(self) -> None:
         """End the workers, free the memory, close the files. The records stay readable."""
         self.closed = True
-        if self._end_trackers is not None:
-            self._end_trackers()
-        if self.exporter is not None:
-            self.exporter.close()
         self._disband()
+        self.following.close()
         self.judge.close()
         self.knobs.close()
 
     def _disband(self) -> None:
         """End the workers, and what works ahead of them."""
         self.rest()
+        self.following.disband()
         crew, self.crew = self.crew, None
         if self.supply is not None:
             self.supply.close()
@@ -207,8 +201,13 @@ class Opening:
         self.knobs.resume(self.done, [])
         self.open()
 
+    def sample_load(self) -> None:
+        """Sample the load of the devices from now on, until the run rests."""
+        self.following.sample(self._crew.team)
+
     def rest(self) -> None:
-        """Drop what is sampled ahead, where the run comes to rest: it is made again, from the policy of then."""
+        """Drop what is sampled ahead, where the run comes to rest: it is made again, from the policy of then. Sample no load meanwhile."""
+        self.following.rest()
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             ahead.drop()

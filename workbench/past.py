@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.events import Event, EventLog, read_events, standing
+from workbench.events import Event, EventLog, read_kept, standing
 from workbench.folder import is_alive
 from workbench.look import Reading
 from workbench.metrics import records_of
@@ -42,7 +42,7 @@ class PastRun(Reading):
         if self.state == "interrupted":  # the views are told, the file is not
             last = events[-1]
             state = asdict(State("interrupted"))
-            self._stream.events.append(Event(len(events), last.time, last.mono, last.node, None, None, None, "state", state))
+            self._stream.events.append(Event(last.seq + 1, last.time, last.mono, last.node, None, None, None, "state", state))
 
     @property
     def _log(self) -> EventLog:
@@ -55,7 +55,7 @@ class PastRun(Reading):
 
     @property
     def events(self) -> list[Event]:
-        """Everything that its file holds, in order."""
+        """Everything that its file holds, in order; of many samples of the load the newest, and the older the fewer."""
         return list(self._recorded)
 
     @property
@@ -165,17 +165,18 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _read(file: Path) -> list[Event]:
-    """The events of a file, each one understood."""
-    events: list[Event] = []
+    """The events of a file, each one understood; of the samples of the load those that a live run would have kept."""
+    line = 0
     cause: Exception
     try:
-        for event in read_events(file):
+        events = read_kept(file)
+        for event in events:
+            line = event.seq + 1
             _ = event.record
-            events.append(event)
     except OSError as error:
         found, cause = f"it can't be read: {error.strerror or error}", error
     except (TypeError, AttributeError, UnicodeDecodeError) as error:
-        found, cause = f"line {len(events) + 1} is damaged, or written by another version ({error})", error
+        found, cause = f"line {line} is damaged, or written by another version ({error})", error
     else:
         return events
     raise ConfigError(f"events in {file}", found, "take the file of an intact run") from cause

@@ -23,11 +23,13 @@ from workbench.runtime.pools import in_driver, machine_of
 from workbench.runtime.settings import Ray
 from workbench.tasks import Task
 from workbench.telemetry.exporter import endpoint
+from workbench.telemetry.sampler import MOST_HZ
 from workbench.topology import Topology
 
 FILE = "plan.json"
 PARTS: dict[str, type] = {"lora": LoRA, "sampling": Sampling, "optimizer": Optimizer, "engine": VLLM}
 PLAIN = ("model", "held_out", "name", "seed", "checkpoint_every", "keep", "prefetch", "overlap", "restart")
+LOAD = ("load_hz", "load_csv")  # runs of before have none
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,8 @@ class RunPlan:
     restart: bool = False  # make dead workers anew, from the last checkpoint
     full: bool = False  # train all of the actor's weights, and no adapter
     critic: Critic = field(default_factory=Critic)  # how it learns, where the algorithm has one
+    load_hz: float = 2.0  # samples of the devices' load in a second; 0: none
+    load_csv: bool = False  # write them to load.csv too
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", with_critic(self.devices, self.algo))
@@ -66,6 +70,12 @@ class RunPlan:
             check_kind(name, getattr(self, name), kind, f"wb.{kind.__name__}(...)")
         check_kind("seed", self.seed, int, "a whole number")
         check_kind("full", self.full, bool, "True to train all weights, False for an adapter")
+        check_kind("load_csv", self.load_csv, bool, "True to write load.csv")
+        check_kind("load_hz", self.load_hz, float, "samples a second, such as 2.0")
+        if not 0 <= self.load_hz <= MOST_HZ:
+            raise ConfigError(f"load_hz={self.load_hz}", f"devices are sampled up to {MOST_HZ:g} times a second", "give 0 for not at all")
+        if self.load_csv and not self.load_hz:
+            raise ConfigError("load_csv=True with load_hz=0", "nothing is sampled, so the table stays empty", "leave one of them out")
         check_kind("held_out", self.held_out, int, "a number of prompts, 0 for none")
         if self.held_out < 0 or self.held_out == 1:
             raise ConfigError(f"held_out={self.held_out}", "a standard error takes at least 2 prompts", "give 2 or more, or 0 for none")
@@ -149,7 +159,7 @@ class RunPlan:
         """The plan as JSON for ``restored``. A function, a task or an algorithm of the user's own is there by name only."""
         origin = self.task.origin
         return {
-            **{name: getattr(self, name) for name in PLAIN},
+            **{name: getattr(self, name) for name in (*PLAIN, *LOAD)},
             "full": self.full,
             "devices": self.devices.to_dict(),
             "task": {

@@ -61,6 +61,14 @@ class Memory(Record):
 
 
 @dataclass(frozen=True)
+class PhaseBegan(Record):
+    """One phase of one step is under way; the envelope says which phase and role. A phase that is broken off has no end."""
+
+    step: int
+    begin_mono: float  # monotonic seconds
+
+
+@dataclass(frozen=True)
 class Phase(Record):
     """One phase of one step has ended; the envelope says which phase and role."""
 
@@ -168,6 +176,15 @@ class Load(Record):
     role_memory_gib: list[dict[str, float] | None]  # the roles of a process ("actor, rollout"; "" for those of others) -> its memory
     role_busy: list[dict[str, float] | None]  # the same -> share of the time in which its kernels ran, or of all CPUs
     missing: dict[str, list[str]]  # reason -> "sm" (of every device), "watts of local:3"
+
+
+@dataclass(frozen=True)
+class Clock(Record):
+    """By how much the monotonic clock of a node is ahead of the driver's: its samples are told in the driver's time."""
+
+    node: str
+    ahead_seconds: float
+    within_seconds: float  # half of what the question and its answer took
 
 
 @dataclass(frozen=True)

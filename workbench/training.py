@@ -20,7 +20,8 @@ from workbench.runtime.plans import Draw
 from workbench.stages import Crew, Outcome, Sampled
 from workbench.tasks import Conversation, Example
 from workbench.tasks.messages import Chat, read_prompt
-from workbench.telemetry import Lookout
+from workbench.telemetry import LoadLookout, Lookout
+from workbench.telemetry.stream import Stream
 from workbench.telling import StepBook, answers, samples
 
 
@@ -64,7 +65,8 @@ class Training(Opening):
         return sampled
 
     def _book(self, number: int, position: int) -> StepBook:
-        return StepBook(self.log, self._supply, number, position, self.should_stop, self.rests)
+        accounts = self._crew.team.accounts
+        return StepBook(self.log, self._supply, number, position, self.should_stop, self.rests, accounts)
 
     def _begin(self, number: int) -> tuple[Crew, float]:
         """The rules and the learning rate of a step that begins."""
@@ -115,17 +117,18 @@ class Training(Opening):
         self.log.emit(samples(record.step, outcome.batch))
         for device, peak in team.peak_memory_gib().items():
             self.log.emit(Memory(peak), device=device)
-        for seen in self._lookout.news(self.log.events):
-            self.log.emit(seen)
+        for lookout in self._lookouts:
+            for seen in lookout.news(self.log.events):
+                self.log.emit(seen)
         self._report("steps", record.step, max(self.end, record.step), str(record))
         if self.plan.checkpoint_every and record.step % self.plan.checkpoint_every == 0:
             self.checkpoint()
         return record
 
     @cached_property
-    def _lookout(self) -> Lookout:
-        """What looks for findings; it reads in the events what was before."""
-        return Lookout()
+    def _lookouts(self) -> tuple[Stream, ...]:
+        """Who looks for findings: on what is learnt, and on the load of the devices. They read in the events what was before."""
+        return Lookout(), LoadLookout()
 
     # ------------------------------------------------------------ beside the loop
 

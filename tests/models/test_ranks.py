@@ -65,6 +65,24 @@ def test_all_ranks_know_what_all_said(crew: Crew) -> None:
     assert crew.run(agreed) == [["from 0", "from 1", "from 2", "from 3"]] * 4
 
 
+def waited() -> tuple[float, float]:
+    ranks = Ranks.of_world(role="actor")
+    for _ in range(2):  # the first meeting also makes connections
+        before, began = ranks.waits.seconds, time.monotonic()
+        time.sleep(0.3 if ranks.rank == 2 else 0.0)
+        ranks.agree(None)
+        ranks.sum(torch.zeros(1), "gradients")
+        took, waits = time.monotonic() - began, ranks.waits.seconds - before
+    return took - waits, waits
+
+
+def test_waits_for_the_last_rank_are_counted_apart_from_work(crew: Crew) -> None:
+    own, waits = zip(*crew.run(waited), strict=True)
+    assert own[2] >= 0.3
+    assert max(own[:2] + own[3:]) < 0.2
+    assert min(waits[:2] + waits[3:]) > 0.2
+
+
 def without(absent: tuple[int, ...]) -> tuple[str, float]:
     ranks = Ranks.of_world(role="actor", timeouts={"control": 1.0})
     began = time.monotonic()
@@ -112,3 +130,4 @@ def test_alone_nobody_is_waited_for() -> None:
     ranks.sum_gradients([parameter])
     assert parameter.grad is None
     assert ranks.agree("mine") == ["mine"]
+    assert ranks.waits.seconds == 0

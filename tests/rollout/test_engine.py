@@ -102,6 +102,18 @@ def test_completions_are_told_of_as_they_end(engine: Engine) -> None:
     assert told == {row: completion.text for row, completion in enumerate(completions)}
 
 
+def test_requests_that_find_no_place_wait(engine: Engine) -> None:
+    engine.generate([Request(PROMPT)] * 8, temperature=1.0, max_tokens=4)
+    few = engine.queued
+    assert 0 < few.running_mean <= 8
+    assert (few.waiting_mean, few.preempted) == (0, 0)
+    engine.generate([Request(PROMPT)] * 160, temperature=1.0, max_tokens=16)  # 64 are decoded at a time
+    many = engine.queued
+    assert 8 < many.running_mean <= 64
+    assert 0 < many.waiting_mean < 96
+    assert many.preempted == 0
+
+
 def test_a_stop_takes_effect_while_very_many_are_asked_for(engine: Engine) -> None:
     with pytest.raises(Stopped):
         engine.generate([Request(PROMPT, 1)] * 1000, temperature=1.0, max_tokens=4, should_stop=lambda: True)

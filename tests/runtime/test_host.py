@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from workbench.errors import ConfigError, RewardError
+from workbench.models.ranks import Ranks
 from workbench.runtime.host import Host, crossable, pickled
 from workbench.runtime.ray import here
 
@@ -62,7 +63,7 @@ def test_others_cross_by_name(error: BaseException, words: str) -> None:
         raise error
 
     host = Host(b"", b"", None)
-    host._worker = SimpleNamespace(attend=attend)  # type: ignore[assignment]
+    host._worker = SimpleNamespace(attend=attend, ranks=Ranks.alone(), engine=None)  # type: ignore[assignment]
     with pytest.raises(RuntimeError, match=words) as raised:
         host.call(1, "update", pickle.dumps(()))
     assert raised.value.__cause__ is error  # its traceback is told with it

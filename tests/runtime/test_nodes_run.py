@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def cluster() -> Iterator[str]:
 
 
 def on_cluster(address: str, model: Path, folder: Path, places: dict[str, str], name: str) -> wb.Run:
-    return a_run(model, folder, places, name=name, reward=by_length, runtime=wb.Ray(address=address), topology=None)
+    return a_run(model, folder, places, name=name, reward=by_length, runtime=wb.Ray(address=address), topology=None, load_hz=4)
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,32 @@ def test_the_adapter_goes_from_node_to_node_and_is_proved(spread: wb.Run) -> Non
     assert [sync.version for sync in syncs[:3]] == [1, 2, 3]
     assert len({sync.checksum for sync in syncs}) == len(syncs)
     assert all(step.logprob_diff_max < 1e-4 for step in spread.steps)
+
+
+def test_devices_of_every_node_are_sampled_in_the_drivers_time(spread: wb.Run) -> None:
+    end = time.monotonic() + 60  # the other node's sampler is a process that starts
+    while sum(event.node == "node2" for event in spread.events) < 8 and time.monotonic() < end:
+        time.sleep(0.1)
+    loads = [event for event in spread.events if event.kind == "load"]
+    by_node: dict[str, list[Any]] = {}
+    for event in loads:
+        by_node.setdefault(event.node, []).append(event)
+    assert {node: {tuple(event.data["devices"]) for event in those} for node, those in by_node.items()} == {
+        "local": {("node1:0", "cpu:0")},
+        "node2": {("node2:0", "node2:1")},
+    }
+    far = by_node["node2"]
+    assert [list(memory) for memory in far[-1].data["role_memory_gib"]] == [["actor, reference"], ["rollout"]]
+    assert any(busy for event in far for busy in event.data["busy"])
+    clock = next(event.record for event in spread.events if event.kind == "clock")
+    assert clock.node == "node2"
+    assert abs(clock.ahead_seconds) <= clock.within_seconds  # both nodes are this machine, with one clock
+    assert clock.within_seconds < 5
+    monos = [event.mono for event in far]
+    assert monos == sorted(monos)
+    began, now = spread.events[0].mono, spread.events[-1].mono
+    assert all(began < mono <= now for mono in monos)
+    assert all(abs((event.time - event.mono) - (spread.events[0].time - began)) < 1 for event in far)
 
 
 def test_another_run_trains_beside_it(spread: wb.Run, beside: tuple[Any, wb.Run]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import workbench as wb
 from workbench.events import Event, EventLog
-from workbench.records import Load, Phase, Progress, RunStarted, State, Step
+from workbench.records import Load, Phase, PhaseBegan, Progress, RunStarted, State, Step
 
 PHASES = (("rollout", 4.0), ("reward", 1.0), ("reference", 1.0), ("update_actor", 2.0), ("sync", 1.0))
 SMALL = {"actor": ["local:0", "local:1"], "rollout": ["local:2", "local:3"], "reference": ["local:0", "local:1"], "reward": ["cpu:0"]}
@@ -27,6 +27,11 @@ def begun(placement: Mapping[str, Sequence[str]], total: int = 50, state: str = 
     log.emit(Progress("steps", 0, total))
     log.emit(State(state))
     return log
+
+
+def began(log: EventLog, name: str, step: int) -> None:
+    """A phase is under way; ``phase`` ends it."""
+    log.emit(PhaseBegan(step, 0.0), phase=name)
 
 
 def phase(log: EventLog, name: str, step: int, begin: float, seconds: float) -> None:

@@ -18,41 +18,56 @@ def test_before_the_run_begins_nothing_runs() -> None:
     assert (now.state, now.running, now.at_work, now.status) == ("new", "", (), "not started yet")
 
 
-def test_the_first_step_goes_by_the_usual_order_of_the_roles_that_there_are() -> None:
+def test_a_phase_runs_from_its_beginning_to_its_end() -> None:
     log = made.begun(made.SMALL)
-    assert now_of(log).running == "rollout"
+    assert now_of(log).running == ""
+    made.began(log, "rollout", 1)
+    now = now_of(log)
+    assert (now.running, now.at_work, now.status) == ("rollout", ("rollout",), "step 1 of 50 · rollout")
     made.phase(log, "rollout", 1, 0, 4)
-    made.phase(log, "reward", 1, 4, 1)
-    now = now_of(log)
-    assert (now.running, now.at_work) == ("reference", ("reference",))
-    made.phase(log, "reference", 1, 5, 1)
-    assert now_of(log).running == "update_actor"  # no critic, so no values
+    assert now_of(log).running == ""
+    made.began(log, "reference", 1)
+    assert now_of(log).at_work == ("reference",)
+    assert now_of(log).seconds == {"rollout": 4}
 
 
-def test_a_later_step_goes_by_the_one_before() -> None:
+def test_what_is_sampled_ahead_runs_beside_what_is_learnt_and_outlives_the_step() -> None:
     log = made.begun(made.SMALL)
-    for name in ("rollout", "reference", "reward"):
-        made.phase(log, name, 1, 0, 1)
-    made.whole(log, 1)
-    made.phase(log, "rollout", 2, 9, 4)
+    made.began(log, "rollout", 2)
+    made.began(log, "update_actor", 1)
     now = now_of(log)
-    assert now.running == "reference"
-    assert now.status == "step 2 of 50 · reference"
-    assert now.seconds["sync"] == 1
-
-
-def test_what_is_sampled_ahead_is_no_phase_of_this_step() -> None:
-    log = made.begun(made.SMALL)
+    assert (now.running, now.at_work) == ("rollout, update_actor", ("rollout", "actor"))
+    made.phase(log, "update_actor", 1, 0, 2)
     made.whole(log, 1)
-    made.phase(log, "rollout", 3, 9, 4)
+    assert now_of(log).status == "step 2 of 50 · rollout"
+    made.began(log, "rollout", 2)  # the next step waits for it
+    made.phase(log, "rollout", 2, 0, 9)
     assert now_of(log).running == "rollout"
+    made.phase(log, "rollout", 2, 5, 4)
+    assert now_of(log).running == ""
+
+
+def test_what_was_broken_off_runs_no_more() -> None:
+    for rest in (State("paused"), State("failed", "a fault"), State("stopped"), Restored(0, "", {})):
+        log = made.begun(made.SMALL)
+        made.began(log, "rollout", 1)
+        log.emit(rest)
+        log.emit(State("running"))
+        assert now_of(log).running == "", rest
+
+
+def test_a_step_that_waits_for_its_reward_service_goes_on_where_it_was() -> None:
+    log = made.begun(made.SMALL)
+    made.began(log, "reward", 1)
+    log.emit(State("paused", "the service is down"))
+    assert now_of(log).running == ""
+    log.emit(State("running"))
+    assert now_of(log).running == "reward"
 
 
 def test_sync_is_work_of_two_roles() -> None:
     log = made.begun(made.SMALL)
-    made.whole(log, 1)
-    for name, _ in made.PHASES[:-1]:
-        made.phase(log, name, 2, 0, 1)
+    made.began(log, "sync", 2)
     assert now_of(log).at_work == ("actor", "rollout")
 
 
@@ -79,10 +94,10 @@ def test_a_restore_goes_on_where_it_says_and_may_move_the_roles() -> None:
     log = made.begun(made.SMALL)
     made.whole(log, 1)
     made.whole(log, 2, 9)
-    made.phase(log, "rollout", 3, 18, 4)
+    made.began(log, "rollout", 3)
     log.emit(Restored(1, "step-000001", {}, {"actor": ["cpu:0"], "rollout": ["cpu:0"]}))
     now = now_of(log)
-    assert (now.step, now.running, now.devices) == (1, "rollout", ("cpu:0",))
+    assert (now.step, now.running, now.devices) == (1, "", ("cpu:0",))
     assert now.roles_on("cpu:0") == ("actor", "rollout")
 
 

@@ -97,7 +97,7 @@ def test_the_static_twin_is_a_table() -> None:
     log = made.begun(made.SMALL)
     sampled(log, 7, "<b>35</b>")
     twin = SamplesView(log).twin()
-    assert twin["text/plain"].splitlines()[0] == "a run · running · step 1 of 50 · rollout · samples of step 7"
+    assert twin["text/plain"].splitlines()[0] == "a run · running · step 1 of 50 · samples of step 7"
     assert twin["text/plain"].splitlines()[2].split() == ["12", "+", "30", "-", "7", "=", "<b>35</b>", "1", "+0.50"]
     assert "&lt;b&gt;35&lt;/b&gt;" in twin["text/html"]
     assert "<b>35" not in twin["text/html"]

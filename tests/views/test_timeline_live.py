@@ -31,7 +31,7 @@ def ask(view: TimelineView, content: Any) -> None:
 def test_before_a_phase_has_ended_there_is_no_window() -> None:
     view = TimelineView(made.begun(made.SMALL))
     assert view.window == {}
-    assert view.twin()["text/plain"] == "a run · running · step 1 of 50 · rollout\nno phase has ended yet"
+    assert view.twin()["text/plain"] == "a run · running · step 1 of 50\nno phase has ended yet"
 
 
 def test_the_window_is_the_last_steps_and_the_one_under_way() -> None:

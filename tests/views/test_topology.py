@@ -21,6 +21,7 @@ def test_before_the_run_begins_there_is_nothing_to_draw() -> None:
 
 def test_the_machine_is_sent_once_and_numbers_after_that() -> None:
     log = made.begun(made.SMALL)
+    made.began(log, "rollout", 1)
     view = TopologyView(log, wb.Topology.preset("l40s-4"), "replayed")
     changed: list[str] = []
     view.observe(lambda change: changed.append(change["name"]), ["picture", "roles", "now"])

@@ -19,6 +19,7 @@ def sixteen() -> TopologyView:
     log = made.begun(placement)
     made.whole(log, 1)
     made.phase(log, "rollout", 2, 9, 4)
+    made.began(log, "reward", 2)
     view = TopologyView(log, topology)
     for device in topology.ids:
         view.take(made.load(device, 9.0, 0.93, 25.0, 80.0, role_memory_gib={"actor": 14.0}))

@@ -5,7 +5,9 @@ same place in their tensor-parallel group are one data-parallel group: of 4 rank
 """
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -20,6 +22,22 @@ T = TypeVar("T")
 BUCKET_BYTES = 2**28  # of gradients that are summed at once
 
 
+class Waits:
+    """Seconds that this process has spent in exchanges with other ranks, waiting for the last of them."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what is within."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds += time.monotonic() - began
+
+
 @dataclass(frozen=True)
 class Ranks:
     """This process among those that train one model. ``alone`` has no groups and never waits for anybody."""
@@ -30,6 +48,7 @@ class Ranks:
     role: str = "actor"
     timeouts: Mapping[str, float] = field(default_factory=dict)  # purpose -> seconds
     groups: Mapping[str, Any] = field(default_factory=dict, repr=False)  # purpose -> process group
+    waits: Waits = field(default_factory=Waits, repr=False, compare=False)
 
     @classmethod
     def alone(cls) -> "Ranks":
@@ -75,8 +94,9 @@ class Ranks:
         everyone: list[Any] = [None] * self.size
         seconds, control = self.timeouts["control"], self.groups["control"]
         try:
-            dist.monitored_barrier(control, timeout=timedelta(seconds=seconds), wait_all_ranks=True)
-            dist.all_gather_object(everyone, mine, group=control)
+            with self.waits.counted():
+                dist.monitored_barrier(control, timeout=timedelta(seconds=seconds), wait_all_ranks=True)
+                dist.all_gather_object(everyone, mine, group=control)
         except RuntimeError as error:
             fix = f"look at what that rank says; if it is only slow, give timeouts={{'control': ...}} more than {seconds:g} seconds"
             raise CollectiveError(f"{self.role}.control, rank {self.rank}", f"{self._missing(error)} within {seconds:g} s", fix) from error
@@ -96,7 +116,8 @@ class Ranks:
 
     def sum(self, tensor: torch.Tensor, purpose: str) -> torch.Tensor:
         """``tensor``, now the sum over the group of ``purpose``."""
-        dist.all_reduce(tensor, group=self.groups[purpose])
+        with self.waits.counted():  # NCCL only queues it: on a GPU what waits is whoever reads the sum
+            dist.all_reduce(tensor, group=self.groups[purpose])
         return tensor
 
     def mesh(self, purpose: str, device: str) -> Any:

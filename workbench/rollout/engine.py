@@ -13,6 +13,7 @@ import torch
 from workbench.batch import Completion
 from workbench.errors import ConfigError, EngineError, Stopped
 from workbench.rollout import inner, inner_weights
+from workbench.rollout.queue import Queued, Queueing
 from workbench.rollout.start import EnginePlan, start, told
 from workbench.rollout.tensors import Laid, check_laid, parameter_shapes
 from workbench.rollout.world import AgreedStop, EngineRanks, same_draws
@@ -53,6 +54,7 @@ class Engine:
             raise EngineError("start an engine", found, "close the run that holds it: run.close()")
         self.plan, self.ranks = plan, EngineRanks.taken(plan.tp)
         self._llm: Any = None
+        self.queued = Queued(0.0, 0.0, 0)  # of the last call of ``generate``
         self.version = 0  # of the adapter that is resident, or of the weights that were written; 0: the checkpoint's
         self._count = 0
         self._asleep: set[str] = set()
@@ -110,6 +112,7 @@ class Engine:
         engine = self._llm.llm_engine
         row_of: dict[str, int] = {}
         waiting: dict[int, str] = {}  # row -> the engine's own name of its request
+        queueing = Queueing(self._llm)
         ended: list[Completion | None] = [None] * len(requests)
         try:
             for row, request in enumerate(requests):
@@ -119,6 +122,7 @@ class Engine:
                 row_of[str(self._count)] = row
                 prompt = {"prompt_token_ids": list(request.prompt_ids)}
                 waiting[row] = engine.add_request(str(self._count), prompt, sampling(request.seed), lora_request=lora)
+                queueing.add(waiting[row])
             while engine.has_unfinished_requests():
                 if stop():
                     raise Stopped("rollout")
@@ -128,11 +132,13 @@ class Engine:
                         ended[row] = completion = self._completion(output.outputs[0])
                         del waiting[row]
                         done(row, completion)
+                queueing.look()
         except BaseException:
             inner.forget_half_step(self._llm)
             raise
         finally:
             self._abort(list(waiting.values()))
+        self.queued = queueing.queued
         return [c for c in ended if c is not None]
 
     @staticmethod

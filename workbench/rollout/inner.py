@@ -97,6 +97,17 @@ def runner(llm: Any) -> Any:
     return llm.llm_engine.model_executor.driver_worker.worker.model_runner
 
 
+def queue(llm: Any) -> tuple[int, int]:
+    """How many requests are decoded now, and how many wait."""
+    running, waiting = llm.llm_engine.engine_core.engine_core.scheduler.get_request_counts()
+    return int(running), int(waiting)
+
+
+def request(llm: Any, name: str) -> Any:
+    """The scheduler's own account of a request that has not ended."""
+    return llm.llm_engine.engine_core.engine_core.scheduler.requests[name]
+
+
 def forget_half_step(llm: Any) -> None:
     """Let the next step begin afresh, where an interrupt fell between the forward pass and the drawing of the tokens."""
     runner(llm).execute_model_state = None

@@ -1,11 +1,14 @@
 """What a team asks of workers, and who carries it out: the one narrow door between policy and mechanism."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from workbench.runtime.account import Account
+from workbench.runtime.outpost import Outpost
 from workbench.runtime.plans import Report, Stop, Told
 from workbench.runtime.pools import Pool
+from workbench.runtime.seat import Seat
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back, and how many bytes went there and back between processes."""
+    """What came back, how many bytes went there and back between processes, and what it took."""
 
     value: Any
     bytes_there: int = 0
     bytes_back: int = 0
+    account: Account = field(default_factory=Account)
 
 
 class Runtime(Protocol):
@@ -49,6 +53,10 @@ class Runtime(Protocol):
         """The answers, in order; meanwhile ``told`` gets what workers tell.
 
         Raises what a worker raised (Stopped included), and WorkerError where one died."""
+        ...
+
+    def outposts(self, seats: Sequence[Seat], hz: float) -> Sequence[Outpost]:
+        """Start a sampler on every other machine with devices of the run; none where all of them are on this one."""
         ...
 
     @property

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.errors import WorkerError
 from workbench.runtime.calls import Answer, Call, Held
-from workbench.runtime.host import pickled
+from workbench.runtime.host import Receipt, pickled
 from workbench.runtime.plans import Told
 from workbench.runtime.pools import Pool
 
@@ -105,9 +105,9 @@ class Flight:
         self.lives = {member.life: member for member in everyone.values()}
         self.members = [everyone[call.pool, call.rank] for call in calls]
         self.args = self._packed()
-        self.refs = [self._send(*pair) for pair in zip(calls, self.members, self.args, strict=True)]  # (size, answer) each
-        self.left = {size: place for place, (size, _) in enumerate(self.refs)}
-        self.sizes: dict[int, int] = {}  # place -> bytes
+        self.refs = [self._send(*pair) for pair in zip(calls, self.members, self.args, strict=True)]  # (receipt, answer) each
+        self.left = {receipt: place for place, (receipt, _) in enumerate(self.refs)}
+        self.receipts: dict[int, Receipt] = {}  # by place
         self._interrupted = False
         self._asked: dict[Member, Any] = {}  # for news, under way
 
@@ -126,7 +126,7 @@ class Flight:
                 self._value(ref, self.lives[ref], self.calls[0].method)
             elif ref in self.left:
                 place = self.left.pop(ref)
-                self.sizes[place] = self._value(ref, self.members[place], self.calls[place].method)
+                self.receipts[place] = self._value(ref, self.members[place], self.calls[place].method)
         self._listen()
         self.pulse.feel([self.members[place] for place in self.left.values()], self.calls[0].method)
 
@@ -179,11 +179,12 @@ class Flight:
         return [self._answer(place, call) for place, call in enumerate(self.calls)]
 
     def _answer(self, place: int, call: Call) -> Answer:
-        size, carried = self.sizes[place], call.carry.ref[1] if call.carry else 0
+        receipt, carried = self.receipts[place], call.carry.ref[1] if call.carry else 0
         there = len(self.args[place]) + carried
         if call.hold:
-            return Answer(Held((self.refs[place][1], size)), there, 0)
-        return Answer(pickle.loads(self._value(self.refs[place][1], self.members[place], call.method)), there, size)
+            return Answer(Held((self.refs[place][1], receipt.bytes)), there, 0, receipt.account)
+        value = pickle.loads(self._value(self.refs[place][1], self.members[place], call.method))
+        return Answer(value, there, receipt.bytes, receipt.account)
 
     def _packed(self) -> list[bytes]:
         """The arguments of each call; those of one copy's ranks are pickled once."""

@@ -10,15 +10,25 @@ import threading
 import traceback
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
+from workbench.runtime.account import Account, attended
 from workbench.runtime.seat import sit_near
 
 if TYPE_CHECKING:
     from workbench.runtime.worker import Worker
 
 Progress = tuple[str, float, float, str]  # what, done, total, note
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Of an answer: how many bytes it has, and what it took."""
+
+    bytes: int
+    account: Account
 
 
 class Host:
@@ -54,8 +64,8 @@ class Host:
 
         self._worker = Worker(plan, post)
 
-    def call(self, number: int, method: str, args: bytes, carried: bytes | None = None, *, telling: bool = False) -> tuple[int, bytes]:
-        """``method(*args)`` of the worker: the answer's size, and the answer, as two results. ``telling``: ``news`` is asked meanwhile."""
+    def call(self, number: int, method: str, args: bytes, carried: bytes | None = None, *, telling: bool = False) -> tuple[Receipt, bytes]:
+        """``method(*args)`` of the worker: a receipt, and the answer, as two results. ``telling``: ``news`` is asked meanwhile."""
         worker = self._worker
         if worker is None:
             raise RuntimeError("the worker has not joined its world yet")
@@ -68,7 +78,8 @@ class Host:
         if carried is not None:
             values = (*values, pickle.loads(carried))
         try:
-            answer = pickle.dumps(worker.attend(method, values), protocol=5)
+            value, account = attended(worker, method, values)
+            answer = pickle.dumps(value, protocol=5)
         except BaseException as error:  # sys.exit() in a user's code too: it would end this process without a word
             told = crossable(error)
             if told is error:
@@ -76,7 +87,7 @@ class Host:
             raise told from error
         finally:
             self._interrupted.discard(number)
-        return len(answer), answer
+        return Receipt(len(answer), account), answer
 
     def leave(self) -> None:
         """End engine and models in an orderly way; the process itself is ended from outside."""

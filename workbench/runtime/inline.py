@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+from workbench.runtime.account import attended
 from workbench.runtime.calls import Answer, Call, Held
+from workbench.runtime.outpost import Outpost
 from workbench.runtime.plans import Post, Report, Stop, Told, WorkerPlan
 from workbench.runtime.pools import Pool
+from workbench.runtime.seat import Seat
 from workbench.runtime.worker import Worker
 
 
@@ -28,8 +31,12 @@ class Inline:
         return [self._answer(call) for call in calls]
 
     def _answer(self, call: Call) -> Answer:
-        value = self.worker.attend(call.method, (*call.args, *([call.carry.ref] if call.carry else [])))
-        return Answer(Held(value) if call.hold else value)
+        value, account = attended(self.worker, call.method, (*call.args, *([call.carry.ref] if call.carry else [])))
+        return Answer(Held(value) if call.hold else value, account=account)
+
+    def outposts(self, seats: Sequence[Seat], hz: float) -> Sequence[Outpost]:
+        """None: all of it is here."""
+        return ()
 
     def close(self) -> None:
         """End the engine, drop the models."""

@@ -18,8 +18,11 @@ from workbench.runtime.calls import Answer, Call
 from workbench.runtime.flight import POLL_SECONDS, Flight, Member, Watch, value_of
 from workbench.runtime.holders import running
 from workbench.runtime.host import Host, pickled
+from workbench.runtime.outpost import NodeSampler, Outpost
 from workbench.runtime.plans import Post, Report, Stop, Told, WorkerPlan
 from workbench.runtime.pools import Pool
+from workbench.runtime.samplers import devices_of
+from workbench.runtime.seat import Seat
 
 if TYPE_CHECKING:
     from workbench.runtime.ground import Ground
@@ -180,6 +183,30 @@ class RayRuntime:
             if death is not None:
                 raise death from error
             raise
+
+    # ------------------------------------------------------------ beside the calls
+
+    def outposts(self, seats: Sequence[Seat], hz: float) -> Sequence[Outpost]:
+        """A sampler on every node that is not the driver's, in the bundle of a device that the run has there: it ends with that."""
+        there: dict[str, list[Seat]] = {}
+        for seat in seats if not self.ground.is_local else ():
+            node = self.ground.node_of(seat.device)
+            if not self.ground.is_here(node):
+                there.setdefault(node, []).append(seat)
+        return [self._outpost(node, mine, hz) for node, mine in there.items()]
+
+    def _outpost(self, node: str, seats: Sequence[Seat], hz: float) -> Outpost:
+        import ray
+
+        devices = devices_of(seats)
+        options = {
+            "num_cpus": 0,
+            "num_gpus": 0,
+            "max_restarts": 0,
+            "scheduling_strategy": self.ground.strategy(seats[0].device),
+            "runtime_env": {"env_vars": {"CUDA_VISIBLE_DEVICES": "", "RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}},
+        }
+        return Outpost(node, list(devices), ray.remote(NodeSampler).options(**options).remote(devices, tuple(seats), hz))
 
     # ------------------------------------------------------------ the end
 

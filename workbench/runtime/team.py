@@ -4,6 +4,7 @@ What goes to which rank is derived from the pools (see routes.py); a runtime car
 """
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,8 +25,10 @@ from workbench.records import EngineReady, Sync, mean
 from workbench.reshard.canary import Canary
 from workbench.roles import Role
 from workbench.rollout.config import TAKES_ADAPTER, Sampling
+from workbench.runtime.account import Account
 from workbench.runtime.arrivals import arrived
 from workbench.runtime.calls import Answer, Call, Held, Runtime
+from workbench.runtime.outpost import Outpost
 from workbench.runtime.plans import Arrival, CanaryDied, Draw, Estimate, Opened, Report, Signal, Stop, Told, WorkerPlan, never
 from workbench.runtime.pools import Fan, Pool
 from workbench.runtime.routes import Routes, routes
@@ -50,6 +53,7 @@ class Team:
         self._synced = -1  # the updates at the last sync that was proved
         self._moved: dict[tuple[str, str], int] = {}  # (phase, way) -> bytes of the last step
         self._moving: Counter[tuple[str, str]] = Counter()  # since it was counted last
+        self._mine = threading.local()  # phases of a step may be in threads of their own: each hears of its own calls
 
     # ------------------------------------------------------------ life
 
@@ -68,6 +72,10 @@ class Team:
     def close(self) -> None:
         """End every worker."""
         self.runtime.close()
+
+    def outposts(self, hz: float) -> Sequence[Outpost]:
+        """Samplers of the load on the machines of the run that are not this one, started now."""
+        return self.runtime.outposts(self.seats, hz)
 
     def devices_of(self, role: Role) -> tuple[str, ...]:
         """Where a role works, by name."""
@@ -88,6 +96,12 @@ class Team:
         if step_ended:
             self._moved = dict(self._moving)
         self._moving.clear()
+
+    def accounts(self) -> list[Account]:
+        """Of this thread's last call that was spread over a role's ranks: what each of them took. Once: it is forgotten then."""
+        accounts: list[Account] = getattr(self._mine, "accounts", [])
+        self._mine.accounts = []
+        return accounts
 
     @property
     def routes(self) -> Routes:
@@ -279,6 +293,9 @@ class Team:
         answers = self.runtime.run(calls, stop, told) if told else self.runtime.run(calls, stop)
         self._moving[phase, "there"] += sum(answer.bytes_there for answer in answers)
         self._moving[phase, "back"] += sum(answer.bytes_back for answer in answers)
+        self._mine.accounts = [
+            answer.account if rank in fan.leaders else replace(answer.account, queue=None) for rank, answer in enumerate(answers)
+        ]
         return [answers[rank].value for rank in fan.leaders]
 
     def _ask(self, role: Role, method: str, *args: Any, stop: Stop = never, carry: Held | None = None, hold: bool = False) -> list[Answer]:

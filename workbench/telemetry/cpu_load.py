@@ -18,13 +18,12 @@ FIRST = "n/a: the first sample"
 
 
 class Slots:
-    """Reads the slots that have seats, and no process where there is none. ``cpus``: how many there are to use, all slots together."""
+    """Reads the slots of ``seats``, and no process where there is none. ``cpus``: how many there are to use, all slots together."""
 
     def __init__(self, seats: Sequence[Seated]) -> None:
         self._roles: dict[str, dict[int, list[str]]] = {}  # slot -> pid -> roles
         for seat in seats:
-            if seat.device.startswith("cpu:"):
-                self._roles.setdefault(seat.device, {}).setdefault(seat.pid, []).append(seat.role)
+            self._roles.setdefault(seat.device, {}).setdefault(seat.pid, []).append(seat.role)
         self.cpus = max(1, len(os.sched_getaffinity(0)))
         limit = host().memory_limit_bytes
         self._total_gib = min(psutil.virtual_memory().total, limit or 2**63) / GIB

@@ -1,14 +1,16 @@
 """The load of a run as a table: one line per sample and device, for a spreadsheet.
 
->>> write_csv(run.events, "load.csv")
+>>> write_csv(read_events(run.path / "events.jsonl"), "load.csv")
 """
 
 import csv
+from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from workbench.errors import StorageError
-from workbench.events import Event
+from workbench.events import Event, EventLog
 from workbench.records import Load
 from workbench.telemetry.reading import VALUES, why
 
@@ -29,6 +31,46 @@ def write_csv(events: Iterable[Event], path: str | Path) -> Path:
     except OSError as error:
         raise StorageError(f"write {path}", error.strerror or str(error), "give a file in a folder that you may write to") from error
     return path
+
+
+class CsvLog:
+    """Writes the samples of a live run as they come; in a file that is there already it goes on. ``close`` it in the end.
+
+    A listener of the stream must not fail: where the file can't be written any more it ends, and ``problems`` says why.
+    """
+
+    def __init__(self, log: EventLog, path: Path) -> None:
+        """Raises StorageError where the file can't be opened."""
+        self._failed = False
+        self._problems: deque[str] = deque()
+        try:
+            self._file = open(path, "a", newline="", encoding="utf-8")
+        except OSError as error:
+            raise StorageError(f"write {path}", error.strerror or str(error), "give a folder that you may write to") from error
+        self._writer = csv.writer(self._file)
+        if not self._file.tell():
+            self._writer.writerow(HEADER)
+        self._leave = log.subscribe(self._take, replay=False)
+
+    def _take(self, event: Event) -> None:
+        if event.kind != "load" or self._failed:
+            return
+        try:
+            self._writer.writerows(_rows([event]))
+            self._file.flush()
+        except OSError as error:
+            self._failed = True
+            self._problems.append(f"{self._file.name} can't be written any more: {error.strerror or error}")
+
+    def problems(self) -> list[str]:
+        """What has gone wrong since this was asked last."""
+        return [self._problems.popleft() for _ in range(len(self._problems))]
+
+    def close(self) -> None:
+        """Write no more."""
+        self._leave()
+        with suppress(OSError):  # a full disk: what could be written is there
+            self._file.close()
 
 
 def _rows(events: Iterable[Event]) -> Iterator[list[object]]:

@@ -66,7 +66,9 @@ class LoadLookout(Stream):
         record = event.record
         if not isinstance(record, Step):
             return []
-        load, self._since = step_load(record, self._since, self._watcher.placement), []
+        load = step_load(record, self._since, self._watcher.placement)
+        ahead = [one for one in self._since if one.kind in ("ranks", "queue") and one.data["step"] > record.step]
+        self._since = ahead  # what was sampled beside this step is told of the next
         return self._watcher.look(load)
 
     def _moved(self, event: Event) -> None:

@@ -202,7 +202,7 @@ def queue_is_wrong(window: LoadWindow, limits: Limits) -> Sign | None:
 
 def _gpus(window: LoadWindow) -> list[str]:
     """Of a CPU slot it is not known what else fills the host's memory."""
-    return [device for device in window.devices if not device.startswith("cpu:")]
+    return [device for device in window.devices if not device.startswith(("cpu:", "driver:"))]
 
 
 LOAD_RULES: tuple[LoadRule, ...] = (

@@ -20,17 +20,21 @@ from workbench.telemetry.who import Seated, Who
 from workbench.topology.detection.nvml import NVML, Missing, opened
 
 MOST_HZ = 4.0
+SLOT = "a CPU slot"  # in the place of a UUID
 Sink = Callable[[Load], object]
 
 
 class Probe:
-    """Reads all devices of a node once per call; for one thread. ``devices``: name in the map -> UUID of the GPU, None for a CPU slot."""
+    """Reads all devices of a node once per call; for one thread.
+
+    ``devices``: name in the map -> UUID of the GPU, ``SLOT`` for a CPU slot (as is every "cpu:0"), None where its UUID is not known.
+    """
 
     def __init__(self, devices: Mapping[str, str | None], seats: Sequence[Seated], nvml: NVML | Missing) -> None:
         self._devices = devices
         self._who = Who(seats)
-        self._slots = Slots(seats)
-        gpus = {name: uuid for name, uuid in devices.items() if not name.startswith("cpu:")}
+        self._slots = Slots([seat for seat in seats if self._is_slot(seat.device)])
+        gpus = {name: uuid for name, uuid in devices.items() if not self._is_slot(name)}
         self._without = nothing(nvml.reason) if isinstance(nvml, Missing) else None
         self._cards = {} if isinstance(nvml, Missing) else {name: Card(nvml, name, uuid) for name, uuid in gpus.items()}
         self._last = time.monotonic()
@@ -46,9 +50,12 @@ class Probe:
         return load_of(readings, seconds)
 
     def _one(self, name: str, slots: Mapping[str, Reading]) -> Reading:
-        if name.startswith("cpu:"):
+        if self._is_slot(name):
             return slots.get(name) or nothing("n/a: no role is on it")
         return self._without or self._cards[name].read(self._who)
+
+    def _is_slot(self, name: str) -> bool:
+        return name.startswith("cpu:") or self._devices.get(name) == SLOT
 
     def close(self) -> None:
         """Give back what NVML holds for it."""

@@ -66,9 +66,21 @@ def step_load(record: Step, events: Sequence[Event], placement: Placement) -> St
             busy = {device for role in workers for device in placement.get(role, ())}
             for at, device in enumerate(load.devices):
                 samples.setdefault(device, []).append(_Sample(load, at, running, device in busy))
-    ranks = {event.phase or "": tuple(one.seconds) for event, one in told if isinstance(one, Ranks)}
-    queues = [one for _, one in told if isinstance(one, Queue)]
-    return StepLoad(record, tuple(_device(device, those) for device, those in samples.items()), ranks, queues[-1] if queues else None)
+    ranks: dict[str, tuple[float, ...]] = {}
+    for event, one in told:
+        if isinstance(one, Ranks) and one.step == record.step:
+            before = ranks.get(event.phase or "", (0.0,) * len(one.seconds))
+            ranks[event.phase or ""] = tuple(a + b for a, b in zip(before, one.seconds, strict=True))
+    queues = [one for _, one in told if isinstance(one, Queue) and one.step == record.step]
+    return StepLoad(record, tuple(_device(device, those) for device, those in samples.items()), ranks, _all_rounds(queues))
+
+
+def _all_rounds(queues: Sequence[Queue]) -> Queue | None:
+    """One step's, where it sampled in several rounds."""
+    if not queues:
+        return None
+    running, waiting = mean([one.running_mean for one in queues]), mean([one.waiting_mean for one in queues])
+    return Queue(queues[0].step, running, waiting, sum(one.preempted for one in queues))
 
 
 def _device(device: str, samples: Sequence[_Sample]) -> DeviceLoad:

@@ -1,6 +1,7 @@
 """What is found in a stream of events, a call at a time, restores included."""
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from workbench.events import Event, standing
@@ -11,14 +12,14 @@ class Stream(ABC):
     """After a restore it looks anew at all that stands, so that it knows what it would have known."""
 
     def __init__(self) -> None:
-        self._read = 0  # events
+        self._read = -1  # the number of the last event that was looked at; some before it may be gone
         self._begin()
 
     def news(self, events: Sequence[Event]) -> list[Seen]:
         """What began or ended with the steps since the last call; where it had to look anew, with the last step alone."""
-        fresh = events[self._read :]
-        anew = self._read == 0 or any(event.kind == "restored" for event in fresh)
-        self._read = len(events)
+        fresh = events[bisect_right(events, self._read, key=lambda event: event.seq) :]
+        anew = self._read < 0 or any(event.kind == "restored" for event in fresh)
+        self._read = fresh[-1].seq if fresh else self._read
         if not anew:
             return self._follow(fresh)
         self._begin()

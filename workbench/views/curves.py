@@ -52,7 +52,7 @@ class Watch(Live):
             if log is None:
                 self._history.feed(event)
             else:
-                self._history = History(log.events[: event.seq + 1])
+                self._history = History([past for past in log.events if past.seq <= event.seq])
                 self._drawn = -1
         return True
 

@@ -106,10 +106,10 @@ def _status(history: History) -> str:
         note = f": {progress.note}" if progress.note and progress.note != title else ""
         return f"{title}{amount}{note}"
     state = history.shown
-    if state == "running" and history.phases:
-        return f"step {history.step + 1}: " + ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in history.phases)
     if state == "running":
-        return f"step {history.step + 1}"
+        done = [f"{phase} {duration(seconds)}" for phase, seconds in history.phases]
+        parts = ", ".join([*done, *(f"{phase} …" for phase in dict.fromkeys(history.begun))])
+        return f"step {history.step + 1}: {parts}" if parts else f"step {history.step + 1}"
     past = _restored(history)
     if state == "paused" and past and history.restores[-1].step == history.step:
         return f"{past}; run.start() goes on"

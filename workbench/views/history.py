@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from workbench.events import Event, standing
-from workbench.records import HeldOut, Knob, Notice, Phase, Progress, Restored, RunStarted, Samples, Seen, State, Step, Sync
+from workbench.records import HeldOut, Knob, Notice, Phase, PhaseBegan, Progress, Restored, RunStarted, Samples, Seen, State, Step, Sync
 from workbench.views.marks import Turn, add
 
 LIVE = ("starting", "running")
@@ -124,6 +124,7 @@ class History:
         self.turns: list[Turn] = []  # of knobs
         self.restores: list[Restored] = []
         self.phases: list[tuple[str, float]] = []  # that have ended in the step now under way
+        self.begun: list[str] = []  # phases that run
         self.open: dict[str, Seen] = {}  # findings that are not over: code -> as it began
         self.notice = ""
         self.drawn = 0  # counts the events that change the curves
@@ -142,6 +143,8 @@ class History:
     def feed(self, event: Event) -> None:
         """Take in one event. Kinds that no view shows are passed over."""
         self._mono = event.mono
+        if event.kind == "load":  # many, and shown elsewhere
+            return
         match event.record:
             case RunStarted() as record:
                 self.started = record
@@ -149,8 +152,11 @@ class History:
                 self._set_state(record)
             case Progress() as record:
                 self._progress(record, event.mono)
+            case PhaseBegan():
+                self.begun.append(event.phase or "")
             case Phase() as record:
                 self.phases.append((event.phase or "", record.seconds))
+                self.begun = [phase for phase in self.begun if phase != event.phase]
             case Step() as record:
                 self.drawn += 1
                 self._end_step(record)
@@ -180,6 +186,7 @@ class History:
         self.failed_in = ""
         self._waits.clear()
         self.phases.clear()
+        self.begun.clear()
 
     @property
     def has_critic(self) -> bool:
@@ -201,6 +208,7 @@ class History:
             self.failed_in = record.error or self.failed_in
             self._waits.clear()
             self.phases.clear()
+            self.begun.clear()
 
     def _progress(self, record: Progress, mono: float) -> None:
         if record.what == "steps":

@@ -1,17 +1,14 @@
-"""What is under way at this moment, as a fold over the events: who is where, and which phase runs.
+"""What is under way at this moment, as a fold over the events: who is where, and which phases run."""
 
-The driver tells of a phase when it has ended. What runs meanwhile is taken to be what followed in the step before, and in the first
-step what follows in the usual order.
-"""
-
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from workbench.events import Event
-from workbench.records import PHASES, Phase, Progress, Restored, RunStarted, State, Step
+from workbench.records import PHASES, Phase, PhaseBegan, Progress, Restored, RunStarted, State, Step
 from workbench.roles import AT_WORK
 from workbench.views.history import ENDS
 
-_TOLD = {"run_started", "state", "progress", "phase", "step", "restored"}
+_TOLD = {"run_started", "state", "progress", "phase_began", "phase", "step", "restored"}
 
 
 class Now:
@@ -21,12 +18,12 @@ class Now:
         self.name = "run"
         self.placement: Mapping[str, Sequence[str]] = {}  # role -> devices
         self.state = "new"
+        self._rests = True  # whether a pause is between two steps
         self._ended_as = ""  # how training ended, where it did
         self.step = 0  # the last that ended
         self.total = 0  # 0: not known
         self.seconds: dict[str, float] = {}  # phase -> what it took when it last ended
-        self._order: list[str] = []  # phases of the last whole step, as they ended
-        self._ended: list[str] = []  # of the step under way
+        self._begun: Counter[tuple[int, str]] = Counter()  # (step, phase) -> how often it is under way: one may wait for another's
 
     def feed(self, event: Event) -> bool:
         """Take in one event. True where it changes what is here."""
@@ -35,22 +32,31 @@ class Now:
         match event.record:
             case RunStarted() as record:
                 self.name, self.placement = record.name, record.placement
-            case State(state=state):
-                self.state = state
+            case State(state=state, error=error):
+                self._turn(state, rests=not error)
                 if state != "closed":
                     self._ended_as = state if state in ENDS else ""
             case Progress(what="steps", total=total):
                 self.total = int(total)
+            case PhaseBegan(step=step) if event.phase:
+                self._begun[step, event.phase] += 1
             case Phase(step=step, seconds=seconds) if event.phase:
                 self.seconds[event.phase] = seconds
-                if step == self.step + 1:  # what is sampled ahead belongs to a later one
-                    self._ended.append(event.phase)
+                self._begun[step, event.phase] -= 1
             case Step(step=step):
-                self.step, self._order, self._ended = step, self._ended or self._order, []
+                self.step = step
+                self._begun = Counter({key: count for key, count in self._begun.items() if key[0] > step and count > 0})
             case Restored() as record:
-                self.step, self._ended = record.step, []
+                self.step = record.step
+                self._begun.clear()
                 self.placement = record.placement or self.placement
         return True
+
+    def _turn(self, state: str, *, rests: bool) -> None:
+        """The state is another. A step that waits for a reward service does not rest: its phases go on then."""
+        if state not in ("running", "paused") or (state == "paused" and rests) or (self.state == "paused" and self._rests):
+            self._begun.clear()  # what was broken off has no end
+        self.state, self._rests = state, rests
 
     @property
     def shown(self) -> str:
@@ -58,21 +64,21 @@ class Now:
         return self._ended_as if self.state == "closed" and self._ended_as else self.state
 
     @property
-    def running(self) -> str:
-        """The phase under way; "" where none is, or none can be told."""
-        if self.state != "running" or not self.placement:
-            return ""
-        order = self._order or [phase for phase in PHASES if phase != "advantages" and self._has(phase)]
-        at = len(self._ended)
-        return order[at] if at < len(order) else ""
+    def phases(self) -> tuple[str, ...]:
+        """The phases under way, in the order of a step; several where steps or roles work beside one another."""
+        here = {phase for (_, phase), count in self._begun.items() if count > 0}
+        return tuple(phase for phase in PHASES if phase in here) if self.state == "running" else ()
 
-    def _has(self, phase: str) -> bool:
-        return any(role in self.placement for role in AT_WORK[phase])
+    @property
+    def running(self) -> str:
+        """The same in words: "rollout, update_actor"; "" where none is."""
+        return ", ".join(self.phases)
 
     @property
     def at_work(self) -> tuple[str, ...]:
-        """The roles that the running phase needs."""
-        return tuple(role for role in AT_WORK.get(self.running, ()) if role in self.placement)
+        """The roles that they need."""
+        found = dict.fromkeys(str(role) for phase in self.phases for role in AT_WORK.get(phase, ()))
+        return tuple(role for role in found if role in self.placement)
 
     @property
     def status(self) -> str:

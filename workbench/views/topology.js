@@ -202,8 +202,8 @@ function render({ model, el }) {
     heading(out, now);
     const on = (device) => roles.filter(({ devices }) => devices.includes(device));
     for (const [device, head] of heads) {
-      const here = on(device).map(({ role }) => role), busy = here.some((role) => now.at_work.includes(role));
-      head.show(now.uses[device], deviceWords(device, now.uses[device], here), busy ? now.phase : "");
+      const here = on(device), running = now.phase.split(", ").filter((phase) => here.some(({ phases }) => phases.includes(phase)));
+      head.show(now.uses[device], deviceWords(device, now.uses[device], here.map(({ role }) => role)), running.join(", "));
       head.root.setAttribute("aria-pressed", String(device === chosen));
     }
     out.machine.firstElementChild?.setAttribute("aria-label", now.status);
