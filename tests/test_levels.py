@@ -18,7 +18,8 @@ LEVELS = {
     3: ("runtime",),
     4: (
         *("run", "life", "lasting", "look", "training", "opening", "loop", "stages", "ahead", "early", "beside", "judge", "supply"),
-        *("knobs", "rests", "plan", "replan", "checkpoint", "telling", "past", "listing", "trackers", "folder", "console", "views"),
+        *("knobs", "rests", "plan", "replan", "checkpoint", "telling", "past", "listing", "trackers", "folder", "console", "profiling"),
+        "views",
     ),
     5: ("cli", "survey", "doctor", "headless", "__init__", "__main__"),
 }

@@ -56,6 +56,7 @@ class RunPlan:
     restart: bool = False  # make dead workers anew, from the last checkpoint
     full: bool = False  # train all of the actor's weights, and no adapter
     critic: Critic = field(default_factory=Critic)  # how it learns, where the algorithm has one
+    profile: tuple[int, ...] = ()  # steps in which workers record what they tell one another
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", with_critic(self.devices, self.algo))
@@ -147,6 +148,7 @@ class RunPlan:
         return {
             **{name: getattr(self, name) for name in PLAIN},
             "full": self.full,
+            "profile": list(self.profile),
             "devices": self.devices.to_dict(),
             "task": {
                 "name": self.task.name,

@@ -58,6 +58,7 @@ def _plan(path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> RunP
         runtime=given.get("runtime") or (data["runtime"] if isinstance(data["runtime"], str) else Ray(**data["runtime"])),
         folder=path.parent,
         full=data.get("full", False),
+        profile=tuple(data.get("profile", ())),
         critic=_critic(data.get("critic") or {}),
     )
     return replace(plan, engine=given["engine"]) if given.get("engine") else plan

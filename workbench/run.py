@@ -22,6 +22,7 @@ from workbench.models.optimizer import Optimizer
 from workbench.models.resolve import check_model
 from workbench.past import PastRun, load
 from workbench.plan import RunPlan, check_critic_wanted, reward_of
+from workbench.profiling import profiled_steps
 from workbench.records import Notice
 from workbench.replan import restored
 from workbench.rewards import Reward, check_outside
@@ -50,7 +51,8 @@ class Run(Life):
     ``runtime``: "inline" (all roles in this process), "ray" (a process per device) or ``wb.Ray(...)``; "auto": inline on one CPU, else
     Ray. ``overlap=1`` samples the next step while this one is learnt from, where actor and rollout have devices of their own.
     ``restart``: when a worker dies, go on from the last checkpoint with new ones. ``full``: train all of the actor's weights
-    instead of an adapter; the reference is then a model beside it.
+    instead of an adapter; the reference is then a model beside it. ``profile=range(3, 5)``: in these steps the workers record which
+    collectives they make (``run.profile``, and traces in the run's folder).
 
     Nothing is loaded before the first ``train``, ``start`` or ``generate``. Raises ConfigError on values that can't work and StateError
     on calls that the run's state doesn't allow. A run of the same name that is still open in this process is closed first, so that
@@ -80,6 +82,7 @@ class Run(Life):
         overlap: int = 0,
         restart: bool = False,
         full: bool = False,
+        profile: Sequence[int] | None = None,
         name: str = "run",
         seed: int = 0,
         folder: str | Path = "runs",
@@ -113,6 +116,7 @@ class Run(Life):
             overlap=overlap,
             restart=restart,
             full=full,
+            profile=profiled_steps(profile),
         )
         self._begin(plan, None)
 

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from workbench import profiling
 from workbench.ahead import Ahead
 from workbench.algos import Algorithm
 from workbench.batch import Batch, Completion, Prompt
@@ -37,6 +38,8 @@ class Training(Opening):
         ahead, self._ahead = self._ahead, None
         book = self._book(number, self.position)
         try:
+            if number in self.plan.profile:
+                profiling.begin(self._crew.team)
             crew, rate = (ahead.crew, ahead.rate) if ahead is not None else self._begin(number)
             sampled = self._sampled(ahead, book, crew)
             reward = self.judge.state()  # before it is asked about the next step
@@ -45,6 +48,8 @@ class Training(Opening):
             outcome = learn(number, sampled, rate, book.phase, lambda: self._rest_engines(book))
         except BaseException:
             self.rest()
+            if number in self.plan.profile:
+                profiling.drop(self._crew.team)
             self.knobs.give_back(number)
             self.judge.load_state(self._reward)  # what it was asked in vain doesn't count
             raise
@@ -115,6 +120,8 @@ class Training(Opening):
         self.log.emit(samples(record.step, outcome.batch))
         for device, peak in team.peak_memory_gib().items():
             self.log.emit(Memory(peak), device=device)
+        if record.step in self.plan.profile:
+            profiling.keep(team, record.step, self.folder.make(), self.log, self.machine)
         for seen in self._lookout.news(self.log.events):
             self.log.emit(seen)
         self._report("steps", record.step, max(self.end, record.step), str(record))
