@@ -8,7 +8,7 @@ from pathlib import Path
 
 from workbench.errors import ConfigError, StorageError
 from workbench.events import EventLog
-from workbench.records import Profiled
+from workbench.records import PHASES, Profiled
 from workbench.runtime.team import Team
 from workbench.telemetry.profile import Trace
 from workbench.telemetry.profile_trace import joined
@@ -49,7 +49,7 @@ def drop(team: Team) -> None:
 def keep(team: Team, step: int, folder: Path, log: EventLog, machine: Topology | None) -> None:
     """Get what the workers recorded of ``step``: traces into ``folder``, sums into ``log``. Raises StorageError on a full disk."""
     recorded: list[list[Recording]] = [found for _, found in team.everyone("recorded")]
-    mine = [one for one in chain.from_iterable(recorded) if one.calls or one.trace]
+    mine = sorted(chain.from_iterable(recorded), key=lambda one: PHASES.index(one.phase))
     path = folder / "profile" / f"step-{step:06d}"
     try:
         _write(path, mine)

@@ -8,9 +8,10 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workbench.telemetry.profile import BARRIERS, NO_CALL, Mark, kind, named
+from workbench.telemetry.profile import BARRIERS, ENGINE, NO_CALL, Mark, kind, named
 
-SPACES = ("c10d", "_c10d_functional")
+TORCH = ("c10d", "_c10d_functional")
+VLLM = "_C"  # on a CPU the ranks of an engine share memory
 WITH_PEER = ("send", "recv", "broadcast", "reduce", "gather", "scatter")
 
 
@@ -25,25 +26,31 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]  # torch is nothing tha
         """``func(*args)``."""
         if any(issubclass(one, DTensor) for one in types):
             return NotImplemented  # its collectives come by here once it has said which
-        said = None if getattr(func, "namespace", "") not in SPACES else heard(func.__name__.partition(".")[0], args)
+        said = _heard(getattr(func, "namespace", ""), func.__name__.partition(".")[0], args)
         if said is None:
             return func(*args, **(kwargs or {}))
         with torch.profiler.record_function(str(said)):
             return func(*args, **(kwargs or {}))
 
 
-def heard(name: str, args: tuple[Any, ...]) -> Mark | None:
-    """What is told of an operator: its name, its group and ranks, bytes; None where it is no call of a collective."""
-    what, group = kind(name), _group(args)
-    if what in NO_CALL or group is None:
-        return None
+def _heard(space: str, name: str, args: tuple[Any, ...]) -> Mark | None:
+    """What is told of an operator; None where it is no call of a collective."""
+    if space in TORCH and kind(name) not in NO_CALL and (group := _group(args)) is not None:
+        return _of_torch(name, group, args)
+    if space == VLLM and name.startswith("shm_"):  # its first argument is a handle
+        sizes = [sum(tensor.nbytes for tensor in _tensors(arg)) for arg in args]
+        return Mark(name.removeprefix("shm_"), ENGINE, (), max(sizes), sizes[1])
+    return None
+
+
+def _of_torch(name: str, group: dist.ProcessGroup, args: tuple[Any, ...]) -> Mark:
     ranks = dist.get_process_group_ranks(group)
-    sides = [0] if what in BARRIERS else [sum(tensor.nbytes for tensor in _tensors(arg)) for arg in args[:2]]
+    sides = [0] if kind(name) in BARRIERS else [sum(tensor.nbytes for tensor in _tensors(arg)) for arg in args[:2]]
     given = sides[1] if len(sides) > 1 and sides[1] else sides[0]  # of two sides c10d has first what comes out
     if name.startswith("all_gather_into_tensor"):  # the functional one has only the rank's part
         sides = [given * len(ranks)]
     numbers = [arg for arg in args if isinstance(arg, int) and not isinstance(arg, bool)]
-    peer = ranks[numbers[0]] if what in WITH_PEER and numbers and 0 <= numbers[0] < len(ranks) else None
+    peer = ranks[numbers[0]] if kind(name) in WITH_PEER and numbers and 0 <= numbers[0] < len(ranks) else None
     label = named(group.group_desc, group.group_name)
     return Mark(name, label, tuple(ranks), max(sides), given, peer)
 

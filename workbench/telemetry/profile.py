@@ -7,7 +7,8 @@ A trace tells of one call in one of four ways:
 - gloo writes nothing of the group. Where the recorder listened to the calls (runtime/listener.py; on CPUs it does), there is a range of its
   own around each, whose name tells (``Mark``); the work itself is a range ``gloo:all_reduce`` on a thread of the group's.
 - gloo's calls that nobody listened to (beside NCCL, those of the "control" group) are bare ``c10d::`` operators: their group is ``UNTOLD``.
-- vLLM calls NCCL's library past torch: there is a kernel and nothing else. Its bytes are None.
+- vLLM calls NCCL's library past torch: there is a kernel and nothing else. Its bytes are None. On CPUs the ranks of an engine share memory
+  by operators of its own, which the listener hears.
 
 Seconds are those of the kernel where there is one, else of gloo's own range, else of the call on the host. All of them hold the wait for
 the slowest rank.
@@ -16,7 +17,7 @@ the slowest rank.
 import math
 import re
 from bisect import bisect_left
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -80,7 +81,9 @@ class Mark:
         """The mark that ``str`` made ``name`` of."""
         said = parse_qs(name.partition("?")[2])
         numbers = {key: int(said[key][0]) for key in ("bytes", "given", "peer") if key in said}
-        return cls(said["op"][0], said["group"][0], tuple(map(int, said["ranks"])), numbers["bytes"], numbers["given"], numbers.get("peer"))
+        return cls(
+            said["op"][0], said["group"][0], tuple(map(int, said.get("ranks", ()))), numbers["bytes"], numbers["given"], numbers.get("peer")
+        )
 
 
 def calls(trace: Trace) -> tuple[Call, ...]:
@@ -181,7 +184,7 @@ def _size(event: Slice) -> int:
     args = event.get("args", {})
     sizes = [SIZES.get(str(one).lower(), 0) for one in args.get("Input type", ())]
     pairs = zip(args.get("Input Dims", ()), sizes, strict=False)
-    return max((math.prod(dims) * size for dims, size in pairs if size and dims), default=0)
+    return max((math.prod(dims) * size for dims, size in pairs), default=0)  # no dims: one number
 
 
 def _is_bare(event: Slice) -> bool:
@@ -256,7 +259,8 @@ def _by_kernel(found: Sequence[tuple[Slice, Call]], kernels: Sequence[Slice]) ->
         timed[place] = replace(timed[place], seconds=before + _when(event)[1], timed="kernel")
         seen.add(place)
     batches = [place for place in places.values() if place not in seen and timed[place].collective in ("send", "recv")]
-    return [*timed, *_batched(timed, batches, unlinked)]
+    past_torch = list(_batched(timed, batches, unlinked))
+    return [*timed, *past_torch]
 
 
 def _batched(timed: list[Call], batches: list[int], kernels: Sequence[Slice]) -> Iterator[Call]:
@@ -283,12 +287,21 @@ def _id(event: Slice) -> int | None:
 
 def _by_gloo(found: Sequence[Call], ranges: Sequence[Slice]) -> list[Call]:
     """Calls with the seconds of gloo's own ranges: the first of that kind and size that began after the call."""
-    left: dict[tuple[str, int], list[Slice]] = defaultdict(list)
+    left: dict[tuple[str, int], deque[Slice]] = defaultdict(deque)
     for event in ranges:
         left[event["name"].removeprefix("gloo:"), _size(event)].append(event)
     timed = []
     for call in sorted(found, key=lambda call: call.begin):
-        kinds = (call.collective, "all_reduce") if call.collective == "reduce_scatter" else (call.collective,)  # gloo has but the latter
-        mine = next((queue for kind in kinds if (queue := left.get((kind, call.given))) and queue[0]["ts"] >= call.begin), None)
-        timed.append(call if mine is None or call.timed == "kernel" else replace(call, seconds=_when(mine.pop(0))[1], timed="gloo"))
+        mine = None if call.timed == "kernel" else _next(call, left)
+        timed.append(call if mine is None else replace(call, seconds=_when(mine)[1], timed="gloo"))
     return timed
+
+
+def _next(call: Call, left: Mapping[tuple[str, int], deque[Slice]]) -> Slice | None:
+    kinds = (call.collective, "all_reduce") if call.collective == "reduce_scatter" else (call.collective,)  # gloo has but the latter
+    for queue in (left[kind, call.given] for kind in kinds):
+        while queue and queue[0]["ts"] < call.begin:
+            queue.popleft()  # of a call that made several
+        if queue:
+            return queue.popleft()
+    return None
