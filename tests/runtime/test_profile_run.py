@@ -146,3 +146,4 @@ def test_shards_are_gathered_and_what_moves_to_the_engine_is_sent(small_model: P
     engine = rows["rollout", ENGINE, "all_reduce"]  # two for each layer and the embedding's
     assert engine.count[0] > 0
     assert engine.bytes[0] == engine.bytes[1]
+    assert engine.members == [["cpu:0", "cpu:1"]]

@@ -5,13 +5,14 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from workbench.roles import Role
 from workbench.runtime.plans import Post, WorkerPlan
-from workbench.telemetry.profile import calls
+from workbench.telemetry.profile import ENGINE, calls
 from workbench.telemetry.profile_trace import slim
 from workbench.telemetry.traffic import Recording
 
@@ -71,7 +72,15 @@ class Recorder:
         role, phase = WORK[method]
         device = self._post.pool.devices[self._post.rank]
         world = self._post.pool.devices if self._post.pool.is_world else (device,)
-        self.recordings.append(Recording(role, phase, self._post.rank, device, world, seconds, calls(trace), slim(trace)))
+        made = tuple(replace(call, ranks=self._engine) if call.group == ENGINE else call for call in calls(trace))
+        self.recordings.append(Recording(role, phase, self._post.rank, device, world, seconds, made, slim(trace)))
+
+    @property
+    def _engine(self) -> tuple[int, ...]:
+        """The ranks of this process's engine: consecutive ones hold one."""
+        tp = self._post.pool.engine_tp
+        first = self._post.rank // tp * tp
+        return tuple(range(first, first + tp))
 
 
 class Recorded:
