@@ -48,10 +48,10 @@ class Training(Opening):
             outcome = learn(number, sampled, rate, book.phase, lambda: self._rest_engines(book))
         except BaseException:
             self.rest()
-            if number in self.plan.profile:
-                profiling.drop(self._crew.team)
             self.knobs.give_back(number)
             self.judge.load_state(self._reward)  # what it was asked in vain doesn't count
+            if number in self.plan.profile:
+                profiling.drop(self._crew.team)
             raise
         if outcome.sync is not None:
             self.log.emit(outcome.sync, role="rollout", phase="sync")

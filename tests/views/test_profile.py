@@ -28,12 +28,12 @@ def told(*steps: int) -> EventLog:
 def test_the_last_step_is_shown_as_text():
     text = repr(profile(told(3, 4).events, "mine"))
     assert text.startswith("mine · communication in step 4 (profiled: 3, 4; run.profile.steps has all)\n\nPhases\n")
-    rows = [line.split() for line in text.splitlines()]
-    assert "actor update_actor 4 2.00 s to 2.50 s 50 ms to 0.20 s".split() in rows
-    assert "actor update_actor actor.gradients all_reduce 2 x 2 3 8.0 KiB 50 ms to 0.20 s NCCL's kernel".split() in rows
-    assert "rollout rollout (engine, past torch) all_reduce — 4 to 5 n/a 10 ms NCCL's kernel".split() in rows
-    assert "local:0 local:2 NV18: NVLink 954 MiB 477 MiB 2.2 ms at 450 GB/s".split() in rows
-    assert "local:1 local:3 not known 512 B 0 B n/a".split() in rows
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert "actor update_actor 4 2.00 s to 2.50 s 50 ms to 0.20 s" in rows
+    assert "actor update_actor actor.gradients all_reduce 2 x 2 3 8.0 KiB 50 ms to 0.20 s NCCL's kernel" in rows
+    assert "rollout rollout (engine, past torch) all_reduce — 4 to 5 n/a 10 ms NCCL's kernel" in rows
+    assert "local:0 local:2 NV18: NVLink 954 MiB 477 MiB 2.2 ms at 450 GB/s" in rows
+    assert "local:1 local:3 not known 512 B 0 B n/a" in rows
     assert "a ring of the group's ranks" in text
     assert "profile/step-000004/all.json" in text
 
