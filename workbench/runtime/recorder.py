@@ -1,10 +1,11 @@
 """What a worker's process records of its phases while a step is profiled. Outside such steps there is no recorder, and no profiler."""
 
+import gc
 import json
 import os
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,13 +49,19 @@ class Recorder:
         from workbench.runtime.listener import Listener
 
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
-        with profile(activities=activities, record_shapes=True) as profiler, nullcontext() if self._on_gpu else Listener():
-            began = time.perf_counter()
-            with record_function(WORK[method][1]):
+        profiler = profile(activities=activities, record_shapes=True)
+        profiler.start()
+        try:
+            with nullcontext() if self._on_gpu else Listener(), record_function(WORK[method][1]):
+                began = time.perf_counter()
                 done = work()
                 self._wait_for_gpu()
-            seconds = time.perf_counter() - began
-        self._keep(method, seconds, profiler)
+                seconds = time.perf_counter() - began
+        finally:
+            with _uncollected():
+                profiler.stop()
+        with _uncollected():
+            self._keep(method, seconds, profiler)
         return done
 
     def _wait_for_gpu(self) -> None:
@@ -81,6 +88,18 @@ class Recorder:
         tp = self._post.pool.engine_tp
         first = self._post.rank // tp * tp
         return tuple(range(first, first + tp))
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Within, Python does not look for garbage: among the million small objects of a long rollout's trace that takes a minute."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class Recorded:
