@@ -31,6 +31,7 @@ LEVELS = {
             "following",
             "folder",
             "console",
+            "profiling",
             "views",
         ),
     ),

@@ -9,13 +9,13 @@ from workbench import views
 from workbench.errors import StateError
 from workbench.events import Event, EventLog, standing
 from workbench.metrics import Metrics, findings, metrics, records_of
-from workbench.records import HeldOut, Seen, Step
+from workbench.records import HeldOut, RunStarted, Seen, Step
 from workbench.telemetry.bubbles import Bubbles, bubbles
 from workbench.topology import Topology
 
 if TYPE_CHECKING:
     from workbench.training import Training
-    from workbench.views import BatchTable, Summary, Timeline
+    from workbench.views import BatchTable, Profile, Summary, Timeline
 
 
 class Reading(ABC):
@@ -64,6 +64,15 @@ class Reading(ABC):
         Busy and idle add up to the steps' wall time exactly. Raises StateError before the first step.
         """
         return bubbles(self._log.events, first, last)
+
+    @property
+    def profile(self) -> "Profile":
+        """What the workers told one another in the steps that ``Run(profile=range(3, 5))`` named: collectives, and bytes on each link.
+
+        Raises StateError before the first of these steps.
+        """
+        name = next((record.name for record in records_of(self.events, RunStarted)), "run")
+        return views.profile(standing(self.events), name)
 
     @property
     def metrics(self) -> Metrics:

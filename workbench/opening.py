@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from workbench.runtime.team import Team
 from workbench.stages import Crew
 from workbench.supply import Supply
 from workbench.telling import driver_seats, resolved, started, versions
+from workbench.topology import Topology
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -214,6 +216,11 @@ class Opening:
             self.knobs.give_back(ahead.book.number)
             if not self._crew.team.is_broken:
                 self.judge.load_state(self._reward)
+
+    @cached_property
+    def machine(self) -> Topology | None:
+        """What the run's devices are and what lies between them: this machine's GPUs, or the CPU slots that the map names."""
+        return Topology.detect() if self.plan.devices.device == "cuda" else machine_of(self.plan.devices, self.plan.machine)
 
     @property
     def routes(self) -> Routes:

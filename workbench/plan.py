@@ -62,6 +62,7 @@ class RunPlan:
     critic: Critic = field(default_factory=Critic)  # how it learns, where the algorithm has one
     load_hz: float = 2.0  # samples of the devices' load in a second; 0: none
     load_csv: bool = False  # write them to load.csv too
+    profile: tuple[int, ...] = ()  # steps in which workers record what they tell one another
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "devices", with_critic(self.devices, self.algo))
@@ -161,6 +162,7 @@ class RunPlan:
         return {
             **{name: getattr(self, name) for name in (*PLAIN, *LOAD)},
             "full": self.full,
+            "profile": list(self.profile),
             "devices": self.devices.to_dict(),
             "task": {
                 "name": self.task.name,

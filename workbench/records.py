@@ -206,6 +206,54 @@ class Queue(Record):
 
 
 @dataclass(frozen=True)
+class Profiled(Record):
+    """A step was profiled. ``path``: within the run's folder; it holds a trace of each rank of each role, and one of all (``trace``)."""
+
+    step: int
+    path: str
+    trace: str
+    processes: int  # that worked in it; one has nobody to talk to
+
+
+@dataclass(frozen=True)
+class PhaseProfile(Record):
+    """What the processes of a role did in a phase of a profiled step; the envelope says which. Lists have an entry per device."""
+
+    step: int
+    devices: list[str]
+    seconds: list[float]  # of the work itself, without the profiler's start and end
+    collective_seconds: list[float]  # in collectives, waits for slower ranks included; on GPUs beside other work
+
+
+@dataclass(frozen=True)
+class Traffic(Record):
+    """Collectives of one kind over one named group, in a phase of a profiled step; the envelope says which role and phase."""
+
+    step: int
+    collective: str  # "all_reduce", "send"
+    group: str  # "actor.gradients"
+    members: list[list[str]]  # devices of each group of that name; none where the library does not tell
+    devices: list[str]  # the lists below have an entry for each
+    count: list[int]  # calls
+    bytes: list[int | None]  # of what is reduced, gathered, or sent, summed over the calls; None: not told
+    seconds: list[float]  # summed over the calls, waits for slower ranks included
+    timed: str  # what the seconds are of: "kernel" (NCCL's), "gloo" (its own range), "host" (the call)
+
+
+@dataclass(frozen=True)
+class LinkTraffic(Record):
+    """Bytes between two devices in a profiled step, by a ring where nothing else is said (telemetry/traffic.py)."""
+
+    step: int
+    a: str
+    b: str
+    there: int  # bytes from a to b
+    back: int
+    link: str  # what lies between, in words
+    gb_per_s: float | None  # the topology's estimate, one direction
+
+
+@dataclass(frozen=True)
 class Samples(Record):
     """A few rows of a step's batch, for people to read."""
 

@@ -59,6 +59,7 @@ def _plan(path: Path, data: Mapping[str, Any], given: Mapping[str, Any]) -> RunP
         folder=path.parent,
         full=data.get("full", False),
         prometheus=data.get("prometheus") if given.get("prometheus") is None else given["prometheus"],
+        profile=tuple(data.get("profile", ())),
         critic=_critic(data.get("critic") or {}),
     )
     return replace(plan, engine=given["engine"]) if given.get("engine") else plan

@@ -22,6 +22,7 @@ from workbench.models.optimizer import Optimizer
 from workbench.models.resolve import check_model
 from workbench.past import PastRun, load
 from workbench.plan import RunPlan, check_critic_wanted, reward_of
+from workbench.profiling import profiled_steps
 from workbench.records import Notice
 from workbench.replan import restored
 from workbench.rewards import Reward, check_outside
@@ -53,6 +54,8 @@ class Run(Life):
     instead of an adapter; the reference is then a model beside it. ``load_hz``: how often a second the load of every device is sampled
     while the run works, up to 4; 0: not at all. ``load_csv``: write the samples to ``load.csv`` too. ``prometheus=9400``: its numbers can
     be scraped at that port of the loopback (0: any that is free, ``run.metrics_url`` says which), or at "ADDRESS:PORT".
+    instead of an adapter; the reference is then a model beside it. ``profile=range(3, 5)``: in these steps the workers record which
+    collectives they make (``run.profile``, and traces in the run's folder).
 
     Nothing is loaded before the first ``train``, ``start`` or ``generate``. Raises ConfigError on values that can't work and StateError
     on calls that the run's state doesn't allow. A run of the same name that is still open in this process is closed first, so that
@@ -85,6 +88,7 @@ class Run(Life):
         full: bool = False,
         load_hz: float = 2.0,
         load_csv: bool = False,
+        profile: Sequence[int] | None = None,
         name: str = "run",
         seed: int = 0,
         folder: str | Path = "runs",
@@ -121,6 +125,7 @@ class Run(Life):
             full=full,
             load_hz=load_hz,
             load_csv=load_csv,
+            profile=profiled_steps(profile),
         )
         self._begin(plan, None)
 

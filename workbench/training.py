@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from workbench import profiling
 from workbench.ahead import Ahead
 from workbench.algos import Algorithm
 from workbench.batch import Batch, Completion, Prompt
@@ -38,6 +39,8 @@ class Training(Opening):
         ahead, self._ahead = self._ahead, None
         book = self._book(number, self.position)
         try:
+            if number in self.plan.profile:
+                profiling.begin(self._crew.team)
             crew, rate = (ahead.crew, ahead.rate) if ahead is not None else self._begin(number)
             sampled = self._sampled(ahead, book, crew)
             reward = self.judge.state()  # before it is asked about the next step
@@ -48,6 +51,8 @@ class Training(Opening):
             self.rest()
             self.knobs.give_back(number)
             self.judge.load_state(self._reward)  # what it was asked in vain doesn't count
+            if number in self.plan.profile:
+                profiling.drop(self._crew.team)
             raise
         if outcome.sync is not None:
             self.log.emit(outcome.sync, role="rollout", phase="sync")
@@ -117,6 +122,8 @@ class Training(Opening):
         self.log.emit(samples(record.step, outcome.batch))
         for device, peak in team.peak_memory_gib().items():
             self.log.emit(Memory(peak), device=device)
+        if record.step in self.plan.profile:
+            profiling.keep(team, record.step, self.folder.make(), self.log, self.machine)
         for lookout in self._lookouts:
             for seen in lookout.news(self.log.events):
                 self.log.emit(seen)

@@ -241,12 +241,16 @@ class Team:
 
     def peak_memory_gib(self) -> dict[str, float]:
         """Device -> the most that was held so far; of several processes on one device their sum."""
-        calls = [Call(pool, rank, "peak_memory_gib") for pool in self.pools for rank in range(pool.size)]
         peaks: dict[str, float] = {}
-        for call, answer in zip(calls, self.runtime.run(calls, never), strict=True):
+        for call, peak in self.everyone("peak_memory_gib"):
             device = call.pool.devices[call.rank]
-            peaks[device] = peaks.get(device, 0.0) + float(answer.value)
+            peaks[device] = peaks.get(device, 0.0) + float(peak)
         return peaks
+
+    def everyone(self, method: str, *args: Any) -> list[tuple[Call, Any]]:
+        """The same of every worker, whatever its roles: each call, with what it gave."""
+        calls = [Call(pool, rank, method, args) for pool in self.pools for rank in range(pool.size)]
+        return [(call, answer.value) for call, answer in zip(calls, self.runtime.run(calls, never), strict=True)]
 
     def reward_numbers(self) -> dict[str, float]:
         """What the reward in its own processes tells of itself since it was last asked: means over the processes."""

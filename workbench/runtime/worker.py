@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -37,6 +38,7 @@ from workbench.rollout.engine import Engine, EnginePlan, Request
 from workbench.runtime.delivery import ByAdapter, Delivery
 from workbench.runtime.kept import Kept
 from workbench.runtime.plans import Arrival, CanaryDied, Draw, Opened, Post, Report, Stop, Told, WorkerPlan
+from workbench.runtime.recorder import Recorded
 from workbench.runtime.seat import seats, uuid_here
 from workbench.runtime.shortage import is_shortage, shortage
 from workbench.runtime.trainers import Trainers, there
@@ -46,7 +48,7 @@ from workbench.runtime.weights import ByWeights, borrowed
 DATED = 16  # rows of a rank that the canary looks at where the policy that sampled them is not the one in training
 
 
-class Worker(Trainers):
+class Worker(Trainers, Recorded):
     """One process of a pool. ``open`` before use, ``close`` to give the memory back."""
 
     def __init__(self, plan: WorkerPlan, post: Post) -> None:
@@ -101,7 +103,8 @@ class Worker(Trainers):
     def attend(self, method: str, args: Sequence[Any]) -> Any:
         """``method(*args)``. Raises MemoryShortError where memory does not suffice, saying whose, and what would help."""
         try:
-            return getattr(self, method)(*args)
+            work = partial(getattr(self, method), *args)
+            return work() if self.recorder is None else self.recorder.during(method, work)
         except (RuntimeError, MemoryError) as error:  # torch's own for GPUs is a RuntimeError, so is its allocator's on CPUs
             if isinstance(error, MemoryShortError) or not is_shortage(error):
                 raise

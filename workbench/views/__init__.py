@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.events import EventLog
 from workbench.views.batch import BatchTable, batch_table
+from workbench.views.profile import Profile, profile
 from workbench.views.report import Report, report
 from workbench.views.summary import Summary, summary
 from workbench.views.talk import Comparison, comparison
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchTable",
     "Comparison",
+    "Profile",
     "Report",
     "Summary",
     "Timeline",
@@ -30,6 +32,7 @@ __all__ = [
     "board",
     "comparison",
     "panel",
+    "profile",
     "refresh",
     "report",
     "summary",
