@@ -54,8 +54,7 @@ class Run(Life):
     instead of an adapter; the reference is then a model beside it. ``load_hz``: how often a second the load of every device is sampled
     while the run works, up to 4; 0: not at all. ``load_csv``: write the samples to ``load.csv`` too. ``prometheus=9400``: its numbers can
     be scraped at that port of the loopback (0: any that is free, ``run.metrics_url`` says which), or at "ADDRESS:PORT".
-    instead of an adapter; the reference is then a model beside it. ``profile=range(3, 5)``: in these steps the workers record which
-    collectives they make (``run.profile``, and traces in the run's folder).
+    ``profile=range(3, 5)``: in these steps the workers record which collectives they make (``run.profile``, and traces in the folder).
 
     Nothing is loaded before the first ``train``, ``start`` or ``generate``. Raises ConfigError on values that can't work and StateError
     on calls that the run's state doesn't allow. A run of the same name that is still open in this process is closed first, so that
