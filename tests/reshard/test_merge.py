@@ -8,7 +8,7 @@ import torch
 from workbench.errors import ConfigError
 from workbench.reshard import apply
 from workbench.reshard.lying import Ddp, Engine
-from workbench.reshard.merge import ELEMENTS, Delta, Measured, Merging, merging, plain, products
+from workbench.reshard.merge import ELEMENTS, SLICES, Delta, Measured, Merging, merging, plain, products
 from workbench.reshard.parameters import Block, Cut, Parameter
 from workbench.reshard.schedule import Copy, schedule
 from workbench.reshard.slices import Box, whole
@@ -138,3 +138,17 @@ def test_what_can_not_be_read(read: Merging, copy: Copy, words: str) -> None:
 def test_an_adapter_whose_halves_do_not_fit() -> None:
     with pytest.raises(ConfigError, match=r"merge an adapter into w: A has shape \(1, 2\) and B \(1, 3\)\n  fix: give A \(r, in\) and B"):
         merging({"w": WEIGHT}, {"w": Delta(DELTA.a, DELTA.b.T, 1.0)})
+
+
+def test_of_many_weights_some_are_measured_and_syncs_take_turns() -> None:
+    weight, delta = large(torch.bfloat16)
+    names = [f"layer.{number:03}" for number in range(3 * SLICES)]
+    read = merging(dict.fromkeys(names, weight), dict.fromkeys(names, delta))
+    measured = [Measured.of(read, turn) for turn in range(4)]
+    for one in measured:
+        for name in names:
+            one(taking(whole(weight.shape), name=name))
+    assert [len(one.lost) for one in measured] == [SLICES] * 4
+    assert len({one.rounding for one in measured}) == 1
+    assert set().union(*(one._chosen for one in measured[:3])) == set(names)
+    assert measured[0]._chosen == measured[3]._chosen

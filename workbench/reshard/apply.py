@@ -93,6 +93,11 @@ def at(box: Box) -> tuple[slice, ...]:
     return tuple(slice(*span) for span in box)
 
 
+def cut(tensor: torch.Tensor, box: Box) -> torch.Tensor:
+    """What lies at ``box`` of ``tensor``: a view, or itself."""
+    return tensor if lengths(box) == tensor.shape else tensor[at(box)]
+
+
 def lengths(box: Box) -> tuple[int, ...]:
     """The shape of ``box``."""
     return tuple(stop - start for start, stop in box)
@@ -156,7 +161,7 @@ class _Mover:
 
     def keep(self, copy: Copy) -> None:
         """Write what stays on this rank."""
-        into = self._target[copy.parameter][at(copy.target_slice)]
+        into = cut(self._target[copy.parameter], copy.target_slice)
         if self._writes is not None:
             self._writes.write(copy, _checked(copy, self._writes.source(copy), into.dtype), into)
         elif (value := self._read(copy)) is not None:
@@ -178,7 +183,7 @@ class _Mover:
             pending.wait()
         for slot in exchange.incoming:
             name = slot.copy.parameter
-            self._target[name][at(slot.copy.target_slice)].copy_(_view(received[slot.peer], slot, dtypes[name]))
+            cut(self._target[name], slot.copy.target_slice).copy_(_view(received[slot.peer], slot, dtypes[name]))
         self._count(sent, received)
 
     def _extremes(self, lows: list[int], highs: list[int]) -> tuple[list[int], list[int]]:

@@ -5,16 +5,18 @@ The sum is rounded once, from float32, so that nothing adds up over the steps of
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Self
 
 import torch
 
 from workbench.errors import ConfigError
-from workbench.reshard.apply import at, rows_at_once
+from workbench.reshard.apply import cut, rows_at_once
 from workbench.reshard.faults import some
 from workbench.reshard.schedule import Copy
 
 ELEMENTS = 2**20  # of a slice, enough for what rounding loses to a thousandth of it
+SLICES = 32  # of which what rounding loses is measured at a time, if there are so many
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Plain:
         if tensor is None:
             asked = f"read {copy.parameter}, {copy.source_slice}, on rank {copy.source_rank}"
             raise ConfigError(asked, "the trainer has no such weight", f"it has {some(sorted(self.weights))}")
-        return tensor.detach()[at(copy.source_slice)]
+        return cut(tensor.detach(), copy.source_slice)
 
 
 @dataclass(frozen=True)
@@ -79,20 +81,29 @@ class Merging:
 
 @dataclass(frozen=True)
 class Measured(Merging):
-    """Reads the same, and measures meanwhile what rounding takes away: of each slice at most its first ``ELEMENTS``, by whole rows."""
+    """Reads the same, and measures meanwhile what rounding takes away: of each slice at most its first ``ELEMENTS``, by whole rows.
 
+    Of many merged weights every n-th, so that some ``SLICES`` are measured, from the ``turn``-th on: syncs take turns.
+    """
+
+    turn: int = 0
     lost: list[torch.Tensor] = field(default_factory=list)  # norms, of each slice
     added: list[torch.Tensor] = field(default_factory=list)
 
     @classmethod
-    def of(cls, read: Merging) -> Self:
+    def of(cls, read: Merging, turn: int = 0) -> Self:
         """The same weights and deltas, nothing read so far."""
-        return cls(read.weights, read.deltas)
+        return cls(read.weights, read.deltas, turn)
+
+    @cached_property
+    def _chosen(self) -> frozenset[str]:
+        step = max(1, len(self.deltas) // SLICES)
+        return frozenset(sorted(self.deltas)[self.turn % step :: step])
 
     def __call__(self, copy: Copy) -> torch.Tensor:
         """As of ``Merging``."""
         merged = super().__call__(copy)
-        if copy.parameter in self.deltas:
+        if copy.parameter in self._chosen:
             self._measure(copy, merged)
         return merged
 
@@ -152,4 +163,6 @@ def _cut(delta: Delta, copy: Copy) -> tuple[torch.Tensor, torch.Tensor]:
     if last > delta.b.shape[0] or right > delta.a.shape[1]:
         found = f"its adapter is for a weight of {delta.b.shape[0]} x {delta.a.shape[1]}"
         raise ConfigError(f"merge {copy.parameter}, {copy.part}", found, "give the adapter whole on every rank, not its shard")
-    return delta.a.detach()[:, left:right], delta.b.detach()[first:last]
+    a = delta.a if right - left == delta.a.shape[1] else delta.a[:, left:right]
+    b = delta.b if last - first == delta.b.shape[0] else delta.b[first:last]
+    return a.detach(), b.detach()

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from workbench.errors import SyncError
-from workbench.reshard.apply import BUCKET_BYTES, DTYPES, Read, Target, at, check, device_of
+from workbench.reshard.apply import BUCKET_BYTES, DTYPES, Read, Target, check, cut, device_of
 from workbench.reshard.faults import Verdict
 from workbench.reshard.fingerprints import Sums, words
 from workbench.reshard.messages import Reading, readings, resident
@@ -119,7 +119,7 @@ class _Inquiry:
         sums = Sums(self._parameters, self._device)
         for copy in resident(self._schedule, self._place.rank):
             slot, tensor = self._row[copy.parameter] + self._place.rank, self._place.target[copy.parameter]
-            sums.add([slot], tensor[at(copy.target_slice)], copy.part, self._word[copy.parameter])
+            sums.add([slot], cut(tensor, copy.target_slice), copy.part, self._word[copy.parameter])
             self._kinds[1][slot] = DTYPES.index(tensor.dtype)
         return sums.table(len(self._kinds[1]))
 
@@ -141,7 +141,7 @@ class _Inquiry:
     def _read(self, read: Read, same: Reading) -> torch.Tensor:
         """What is sent; of shared storage what is resident."""
         value, copy = read(same[0]), same[0]
-        return self._place.target[copy.parameter][at(copy.target_slice)] if value is None else value
+        return cut(self._place.target[copy.parameter], copy.target_slice) if value is None else value
 
     def _other_dtype(self, evidence: Evidence) -> Verdict | None:
         sent, found = self._reduced(torch.tensor(self._kinds, device=self._device), dist.ReduceOp.MAX)

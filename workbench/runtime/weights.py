@@ -45,7 +45,7 @@ class ByWeights:
         moved = self._write(read, version)
         self._holds_actor = True
         pushed = time.monotonic()
-        proven_read = Measured.of(read) if isinstance(read, Merging) else read
+        proven_read = Measured.of(read, version) if isinstance(read, Merging) else read
         self._proven = proven = prove_weights(
             self.schedule,
             self.parameters,
