@@ -8,11 +8,12 @@ os.environ["RAY_prestart_worker_first_driver"] = "0"  # noqa: SIM112 - Ray's nam
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import workbench  # noqa: F401 - sets how OpenMP waits, before torch is loaded
+from benchmarks.lab import FLAGS, chromium
 
 if TYPE_CHECKING:
     from workbench.runtime.plans import WorkerPlan
@@ -43,7 +44,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In one of two processes the longest files come first; both have to agree on the order."""
+    """Without a chromium the browser tests are no part of the run, unless it is asked for them (`-m browser`): then they fail.
+
+    In one of two processes the longest files come first; both have to agree on the order.
+    """
+    if not (chromium() or "browser" in config.option.markexpr):
+        out = [item for item in items if item.get_closest_marker("browser")]
+        config.hook.pytest_deselected(items=out)
+        items[:] = [item for item in items if item not in out]
     if hasattr(config, "workerinput"):
         rank = {name: n for n, name in enumerate(LONGEST)}
         items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
@@ -57,6 +65,17 @@ def model_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path.mkdir(exist_ok=True)
     os.environ["WORKBENCH_CACHE"] = str(path)
     return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A headless chromium."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,23 +1,13 @@
 """A real JupyterLab in a real chromium, for the tests of what people see there."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.lab import FLAGS, Notebook, Server, chromium, serving, write_notebook
+from benchmarks.lab import Notebook, Server, serving, write_notebook
 
 Open = Callable[..., Notebook]
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without a chromium these tests are no part of the run, unless it is asked for them (`-m browser`): then they fail."""
-    if chromium() or "browser" in config.getoption("markexpr"):
-        return
-    out = [item for item in items if Path(__file__).parent in item.path.parents]
-    config.hook.pytest_deselected(items=out)
-    items[:] = [item for item in items if item not in out]
 
 
 @pytest.fixture(name="server", scope="session")
@@ -27,17 +17,6 @@ def server_fixture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]
     (home / "notebooks").mkdir()
     with serving(home / "notebooks", home) as server:
         yield server
-
-
-@pytest.fixture(name="browser", scope="module")
-def browser_fixture() -> Iterator[Any]:
-    """The browser."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(name="open_page")

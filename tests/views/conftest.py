@@ -4,12 +4,10 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.lab import FLAGS, chromium
 from workbench.events import EventLog
 from workbench.records import EngineReady, HeldOut, Memory, Phase, Progress, RunStarted, Samples, State, Step, Sync
 from workbench.views.live import Live
@@ -22,26 +20,6 @@ DIGITS = ("52817", "4096", "73105", "881234")
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "browser: draws in a real chromium; chosen by `-m browser`, left out where there is none")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without a chromium the browser tests are no part of the run, unless it is asked for them (`-m browser`): then they fail."""
-    if chromium() or "browser" in config.getoption("markexpr"):
-        return
-    out = [item for item in items if item.get_closest_marker("browser") and Path(__file__).parent in item.path.parents]
-    config.hook.pytest_deselected(items=out)
-    items[:] = [item for item in items if item not in out]
-
-
-@pytest.fixture(name="browser", scope="module")
-def browser_fixture() -> Iterator[Any]:
-    """The browser for all tests of live views."""
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(name="open_view")
