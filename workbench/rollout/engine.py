@@ -12,7 +12,7 @@ import torch
 
 from workbench.batch import Completion
 from workbench.errors import ConfigError, EngineError, Stopped
-from workbench.rollout import inner, inner_weights
+from workbench.rollout import inner, inner_adapter, inner_weights
 from workbench.rollout.start import EnginePlan, start, told
 from workbench.rollout.tensors import Laid, check_laid, parameter_shapes
 from workbench.rollout.world import AgreedStop, EngineRanks, same_draws
@@ -178,7 +178,7 @@ class Engine:
     def push(self, tensors: dict[str, torch.Tensor], config: dict[str, Any], version: int) -> None:
         """Put an adapter into the slot as ``version``: requests from now on sample from it, and no cached prefix of another does."""
         self.version = version
-        inner.push_adapter(self._llm, tensors, config)
+        inner.push_adapter(self._llm, inner_adapter.cut_tensors(self._llm, tensors), config)
 
     def resident(self) -> dict[str, inner.Pair]:
         """Views on the adapter in the slot: module -> (A (rank, in), B (out, rank), scaling folded into B)."""
@@ -186,7 +186,8 @@ class Engine:
 
     def expected(self, sent: Mapping[str, inner.Pair]) -> dict[str, inner.Pair]:
         """What ``resident`` has to be on this rank once ``sent`` (whole matrices) was pushed: its part of an engine of several ranks."""
-        return dict(sent) if self.ranks.tp == 1 else inner.on_this_rank(self._llm, sent)
+        pairs = inner_adapter.cut_pairs(self._llm, sent)
+        return pairs if self.ranks.tp == 1 else inner.on_this_rank(self._llm, pairs)
 
     @property
     def adapter_dtype(self) -> torch.dtype:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from workbench.errors import ConfigError, EngineError
-from workbench.rollout import inner, inner_cpu
+from workbench.rollout import inner, inner_cpu, inner_transformers
 from workbench.rollout.config import TAKES_ADAPTER, VLLM, check_device, check_mode
 from workbench.rollout.world import EngineRanks
 
@@ -50,7 +50,8 @@ def start(plan: EnginePlan, ranks: EngineRanks) -> Any:
         _prepare(plan, ranks)
         arguments = _arguments(plan, ranks)
         try:
-            return _build(plan, ranks, arguments)  # never a local variable: something of vLLM's keeps this frame
+            with inner_transformers.own_classes():
+                return _build(plan, ranks, arguments)  # never a local variable: something of vLLM's keeps this frame
         except (ValueError, RuntimeError, MemoryError, AttributeError) as error:
             raise _explain(error, plan, arguments) from error
 

@@ -62,6 +62,7 @@ class Worker(Trainers):
 
     def open(self, report: Report) -> Opened:
         """Load the base and start the engine. ``sync`` and ``warm_up`` come next."""
+        self.check()
         roles = self.post.pool.roles
         lends = self.plan.mode == "zero_copy" and Role.ACTOR in roles  # the engine's storage is the trainer's too
         ready = self._open_engine(report) if lends else None
@@ -181,8 +182,7 @@ class Worker(Trainers):
         apart = self._check_dated(data, version) if dated and version is not None else None
 
         def check(summary: LossSummary) -> None:
-            near = self.canary.holds(summary.logprob_diff_max, summary.logprob_diff_mean)
-            if summary.tokens and not dated and not near:
+            if summary.tokens and not dated and not self.canary.holds(summary.logprob_diff_max, summary.logprob_diff_mean):
                 raise CanaryDied(summary.logprob_diff_max, summary.logprob_diff_mean)
 
         update = self._actor.update(data, algo, rate, check=check, should_stop=self.stop)
