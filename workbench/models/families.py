@@ -24,7 +24,8 @@ def check_family(path: Path, lora: LoRA | None, mode: str, device: str) -> None:
     if device == "cpu":
         raise ConfigError(f"{asked} on a CPU", f"{found}, and vLLM's adapters beside experts need a GPU", other)
     if mode != "adapter" or lora is None:
-        raise ConfigError(f"{asked}, mode {mode}", f"{found}, which vLLM's tables don't name", f"{other}; or mode: adapter")
+        fix = other if lora is None else f"{other}; or mode: adapter"
+        raise ConfigError(f"{asked}, mode {mode}", f"{found}, which vLLM's tables don't name", fix)
     if lora.targets == "all-linear":
         linear = dict.fromkeys(name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear))
         names = ", ".join(repr(name) for name in linear if name != "lm_head")

@@ -199,8 +199,9 @@ class Engine:
 
         Raises ConfigError for a family that vLLM's tables don't fully describe, and for quantized weights.
         """
-        found = inner_weights.laid(self._llm)
-        check_laid(found, parameter_shapes(self.plan.model), inner_weights.family(self._llm))
+        shapes = parameter_shapes(self.plan.model)
+        found = inner_weights.laid(self._llm, shapes)
+        check_laid(found, shapes, inner_weights.family(self._llm))
         return found
 
     def tensors(self) -> dict[str, torch.Tensor]:

@@ -6,7 +6,6 @@ Which slices go where is planned once, from how both sides lie over the ranks (r
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ class ByWeights:
         self._holds_actor = False  # the engine, whole; an interrupt may leave it with the base, or with some of each
         ranks, laid, tensors = actor.ranks, engine.laid(), engine.tensors()
         self._rank, self._group = ranks.rank, ranks.groups.get("shards")
-        self._target = {part.name: tensors[one.tensor] for one in laid for part in one.parts}
+        self._target = {name: tensors[one.tensor] for one in laid for name in one.parameters}
         self.parameters = tuple(parameter for one in laid for parameter in parameters_of(one, tensors[one.tensor]))
         engines = Engines(engine.plan.tp, ranks.size // engine.plan.tp)
         self.schedule: Schedule = schedule(self.parameters, _lying(actor, self.parameters), engines)
@@ -99,21 +98,25 @@ def borrowed(laid: Sequence[Laid], tensors: Mapping[str, torch.Tensor]) -> dict[
 def parameters_of(laid: Laid, tensor: torch.Tensor) -> tuple[Parameter, ...]:
     """What lies in one of the engine's tensors, as a schedule has to know it. ``tensor``: this rank's."""
     size = tensor.element_size()
-    if laid.dim is None:
-        return tuple(Parameter(part.name, tuple(tensor.shape), size) for part in laid.parts)
-    shapes = [tuple(part.rows if at == laid.dim else length for at, length in enumerate(tensor.shape)) for part in laid.parts]
-    blocks = [Block(part.rows, part.heads, part.repeated, part.padded) for part in laid.parts]
-    cut = [
-        Parameter(part.name, shape, size, Cut(laid.dim, (block,))) for part, shape, block in zip(laid.parts, shapes, blocks, strict=True)
-    ]
+    dim = laid.dim
+    if dim is None:
+        return tuple(Parameter(name, tuple(tensor.shape), size) for name in laid.parameters)
+    cut = []
+    for name, parts in laid.parameters.items():
+        blocks = tuple(Block(part.rows, part.heads, part.repeated, part.padded) for part in parts)
+        shape = (*tensor.shape[:dim], sum(part.rows for part in parts), *tensor.shape[dim + 1 :])
+        cut.append(Parameter(name, shape, size, Cut(dim, blocks)))
     return fuse(laid.tensor, cut) if len(cut) > 1 else tuple(cut)
 
 
 def _views(laid: Laid, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     if laid.dim is None:
-        return {part.name: tensor for part in laid.parts}
-    starts = accumulate((part.padded or part.rows for part in laid.parts), initial=0)
-    return {part.name: tensor.narrow(laid.dim, start, part.rows) for part, start in zip(laid.parts, starts, strict=False)}
+        return dict.fromkeys(laid.parameters, tensor)
+    views, start = {}, 0
+    for name, parts in laid.parameters.items():
+        views[name] = tensor.narrow(laid.dim, start, sum(part.rows for part in parts))
+        start += sum(part.padded or part.rows for part in parts)
+    return views
 
 
 def _lying(actor: Actor, parameters: Sequence[Parameter]) -> Lying:
