@@ -34,7 +34,7 @@ class Request:
 class Engine:
     """A vLLM engine in this process, with one LoRA slot that the actor's adapter goes into.
 
-    Where torch has a default group, all its ranks build their engines at once: one each, or one for every ``plan.tp`` consecutive
+    Where torch has a default group, all its ranks build their engines at once: one each, or one for every ``plan.tp``
     ranks. Engines never wait for one another; the ranks of one are given the same calls in the same order, and return the same.
 
     Requests are driven by an own loop over the engine's steps, so that a stop takes effect between two tokens.
@@ -51,7 +51,7 @@ class Engine:
         if other is not None and other._llm is not None:
             found = f"this process has one already, on {other.plan.model}"
             raise EngineError("start an engine", found, "close the run that holds it: run.close()")
-        self.plan, self.ranks = plan, EngineRanks.taken(plan.tp)
+        self.plan, self.ranks = plan, EngineRanks.taken(plan.tp, plan.strided)
         self._llm: Any = None
         self.version = 0  # of the adapter that is resident, or of the weights that were written; 0: the checkpoint's
         self._count = 0

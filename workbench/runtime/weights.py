@@ -13,14 +13,15 @@ import torch
 from workbench.errors import StateError
 from workbench.models.actor import Actor
 from workbench.reshard.apply import Read, apply
-from workbench.reshard.lying import Ddp, Fsdp, Lying, Split
 from workbench.reshard.lying import Engine as Engines
+from workbench.reshard.lying import Lying
 from workbench.reshard.merge import Delta, Merging, merging, plain, rounding
 from workbench.reshard.parameters import Block, Cut, Parameter, fuse
 from workbench.reshard.schedule import Schedule, schedule
 from workbench.reshard.weights_proof import Proven, prove_weights
 from workbench.rollout.engine import Engine
 from workbench.rollout.tensors import Laid
+from workbench.runtime.groups import lying
 from workbench.runtime.plans import Arrival
 
 
@@ -35,7 +36,7 @@ class ByWeights:
         self._rank, self._group = ranks.rank, ranks.groups.get("shards")
         self._target = {name: tensors[one.tensor] for one in laid for name in one.parameters}
         self.parameters = tuple(parameter for one in laid for parameter in parameters_of(one, tensors[one.tensor]))
-        engines = Engines(engine.plan.tp, ranks.size // engine.plan.tp)
+        engines = Engines(engine.plan.tp, ranks.size // engine.plan.tp, engine.plan.strided)
         self.schedule: Schedule = schedule(self.parameters, _lying(actor, self.parameters), engines)
         mine = (copy for copy in (*self.schedule.stays, *self.schedule.copies) if copy.source_rank == self._rank)
         self._own = tuple({(copy.parameter, copy.part): copy for copy in mine}.values())
@@ -121,9 +122,8 @@ def _views(laid: Laid, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
 
 def _lying(actor: Actor, parameters: Sequence[Parameter]) -> Lying:
     """How the trainer's weights lie over its ranks."""
-    kind, size = actor.layout.kind, actor.ranks.size
-    if kind != "tp":
-        return Fsdp(size) if kind == "fsdp" else Ddp(size)
+    if actor.layout.kind != "tp":
+        return lying(actor.layout.kind, actor.ranks.size)
     mine = actor.base_weights()
     whole = frozenset(parameter.name for parameter in parameters if tuple(mine[parameter.name].shape) == parameter.shape)
-    return Split(actor.layout.tp, size // actor.layout.tp, whole)
+    return lying(f"tp={actor.layout.tp}", actor.ranks.size, whole)

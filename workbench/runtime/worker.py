@@ -88,8 +88,9 @@ class Worker(Trainers):
             return None
         report("engine", 0, 1, "starting vLLM")
         plan, began = self.plan, time.monotonic()
-        raw, tp, rank = Tokenizer(plan.model).raw, self.post.pool.engine_tp, plan.lora.rank if plan.lora else 1
-        self.engine = Engine(EnginePlan(plan.model, raw, rank, plan.device, plan.dtype, plan.seed, plan.engine, tp=tp, mode=plan.mode))
+        raw, rank, pool = Tokenizer(plan.model).raw, plan.lora.rank if plan.lora else 1, self.post.pool
+        groups = {"tp": pool.engine_tp, "strided": pool.strided}
+        self.engine = Engine(EnginePlan(plan.model, raw, rank, plan.device, plan.dtype, plan.seed, plan.engine, mode=plan.mode, **groups))
         report("engine", 1, 1, "")
         return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
 
@@ -257,8 +258,7 @@ class Worker(Trainers):
 
     def _wake(self) -> None:
         """The engine, where it sleeps."""
-        engine = self._engine
-        there(self.turns).sample(lambda: there(self.delivery).deliver(self._actor, engine.version))
+        there(self.turns).sample(lambda: there(self.delivery).deliver(self._actor, self._engine.version))
 
     def _check_dated(self, data: Share, version: int) -> tuple[float, float]:
         """The canary for rows of an older adapter: the trainer goes back to it for a few of them, too few to be stopped at.
