@@ -110,7 +110,7 @@ def test_what_is_refused_for_good_reasons(tmp_path: Path) -> None:
         if case.full:
             fine = case.mode in ("auto", "full") and not case.apart and case.layout != "tp2"
         elif case.mode == "zero_copy":
-            fine = not case.apart and case.layout == "ddp" and case.tp == 1
+            fine = not case.apart and (case.layout, case.tp) in (("ddp", 1), ("tp2", 2))
         else:
             fine = case.mode in ("auto", "adapter") or (case.mode == "merged" and not case.apart)
         assert (refused(case, tmp_path) is None) == fine, case

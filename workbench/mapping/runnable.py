@@ -71,5 +71,5 @@ def _check_adapter(devices: "DeviceMap", same: bool) -> None:
 def _takes(devices: "DeviceMap", same: bool) -> bool:
     """Whether an adapter could reach the engine in the mode that is written."""
     rollout, actor = devices.places[Role.ROLLOUT], devices.places[Role.ACTOR]
-    whole = (actor.layout, actor.tp, rollout.tp) == ("ddp", 1, 1)
-    return rollout.mode in ("auto", "adapter") or (same and (rollout.mode == "merged" or (rollout.mode == "zero_copy" and whole)))
+    alike = (actor.layout, actor.tp) == ("ddp", rollout.tp)
+    return rollout.mode in ("auto", "adapter") or (same and (rollout.mode == "merged" or (rollout.mode == "zero_copy" and alike)))

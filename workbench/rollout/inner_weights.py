@@ -65,7 +65,7 @@ def _laid(name: str, parameter: torch.nn.Parameter, layer: Any, tables: dict[str
     from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
     if isinstance(layer, VocabParallelEmbedding):
-        return Laid(name, 0, (_vocabulary(name, layer),))
+        return Laid(name, 0, (_vocabulary(name, layer),), is_vocabulary=True)
     if isinstance(layer, ColumnParallelLinear):
         return Laid(name, 0, _columns(name, layer, tables))
     if isinstance(layer, RowParallelLinear) and name.endswith(".weight"):

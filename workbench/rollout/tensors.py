@@ -32,6 +32,7 @@ class Laid:
     tensor: str
     dim: int | None
     parts: tuple[Part, ...]
+    is_vocabulary: bool = False  # a row a token: the embedding, the output layer
 
     @property
     def parameters(self) -> dict[str, tuple[Part, ...]]:

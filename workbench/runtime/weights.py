@@ -4,7 +4,7 @@ Which slices go where is planned once, from how both sides lie over the ranks (r
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,12 +16,12 @@ from workbench.reshard.apply import Read, apply
 from workbench.reshard.lying import Engine as Engines
 from workbench.reshard.lying import Lying
 from workbench.reshard.merge import Delta, Merging, merging, plain, rounding
-from workbench.reshard.parameters import Block, Cut, Parameter, fuse
+from workbench.reshard.parameters import Parameter
 from workbench.reshard.schedule import Schedule, schedule
 from workbench.reshard.weights_proof import Proven, prove_weights
 from workbench.rollout.engine import Engine
-from workbench.rollout.tensors import Laid
 from workbench.runtime.groups import lying
+from workbench.runtime.lending import parameters_of
 from workbench.runtime.plans import Arrival
 
 
@@ -89,35 +89,6 @@ class ByWeights:
         moved = apply(self.schedule, read, self._target, rank=self._rank, group=self._group)
         self.engine.written(version)
         return moved
-
-
-def borrowed(laid: Sequence[Laid], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The engine's storage by transformers' names: views on its tensors, of an engine that holds whole weights."""
-    return {name: view for one in laid for name, view in _views(one, tensors[one.tensor]).items()}
-
-
-def parameters_of(laid: Laid, tensor: torch.Tensor) -> tuple[Parameter, ...]:
-    """What lies in one of the engine's tensors, as a schedule has to know it. ``tensor``: this rank's."""
-    size = tensor.element_size()
-    dim = laid.dim
-    if dim is None:
-        return tuple(Parameter(name, tuple(tensor.shape), size) for name in laid.parameters)
-    cut = []
-    for name, parts in laid.parameters.items():
-        blocks = tuple(Block(part.rows, part.heads, part.repeated, part.padded) for part in parts)
-        shape = (*tensor.shape[:dim], sum(part.rows for part in parts), *tensor.shape[dim + 1 :])
-        cut.append(Parameter(name, shape, size, Cut(dim, blocks)))
-    return fuse(laid.tensor, cut) if len(cut) > 1 else tuple(cut)
-
-
-def _views(laid: Laid, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    if laid.dim is None:
-        return dict.fromkeys(laid.parameters, tensor)
-    views, start = {}, 0
-    for name, parts in laid.parameters.items():
-        views[name] = tensor.narrow(laid.dim, start, sum(part.rows for part in parts))
-        start += sum(part.padded or part.rows for part in parts)
-    return views
 
 
 def _lying(actor: Actor, parameters: Sequence[Parameter]) -> Lying:

@@ -36,12 +36,13 @@ from workbench.rollout.config import TAKES_ADAPTER
 from workbench.rollout.engine import Engine, EnginePlan, Request
 from workbench.runtime.delivery import ByAdapter, Delivery
 from workbench.runtime.kept import Kept
+from workbench.runtime.lending import lent
 from workbench.runtime.plans import Arrival, CanaryDied, Draw, Opened, Post, Report, Stop, Told, WorkerPlan
 from workbench.runtime.seat import seats, uuid_here
 from workbench.runtime.shortage import is_shortage, shortage
 from workbench.runtime.trainers import Trainers, there
 from workbench.runtime.turns import Turns
-from workbench.runtime.weights import ByWeights, borrowed
+from workbench.runtime.weights import ByWeights
 
 DATED = 16  # rows of a rank that the canary looks at where the policy that sampled them is not the one in training
 
@@ -80,7 +81,7 @@ class Worker(Trainers):
     def _open_models(self, report: Report, lends: bool) -> None:
         if self.has_models:
             report("model", 0, 1, f"loading {self.plan.model.name}")
-            self.load(borrowed(self._engine.laid(), self._engine.tensors()) if lends else None)
+            self.load(lent(self._engine) if lends else None)
             report("model", 1, 1, "")
 
     def _open_engine(self, report: Report) -> EngineReady | None:
@@ -96,9 +97,7 @@ class Worker(Trainers):
 
     def _way(self, engine: Engine) -> Delivery:
         """How this engine gets its weights."""
-        if self.plan.mode not in TAKES_ADAPTER:
-            return ByWeights(engine, self._actor)
-        return ByAdapter(engine, self._lora.scaling)
+        return ByAdapter(engine, self._lora.scaling) if self.plan.mode in TAKES_ADAPTER else ByWeights(engine, self._actor)
 
     def attend(self, method: str, args: Sequence[Any]) -> Any:
         """``method(*args)``. Raises MemoryShortError where memory does not suffice, saying whose, and what would help."""
