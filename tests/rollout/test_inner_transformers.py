@@ -21,6 +21,13 @@ def decorated(cls: type) -> Any:
     return base.AutoModel
 
 
+def fails(cls: type) -> None:
+    """A start that ends between the two."""
+    with own_classes():
+        decorated(cls)
+        raise RuntimeError(FAILED)
+
+
 @torch.no_grad()
 def test_the_engine_alone_has_the_changed_class() -> None:
     with inner.untouched_process():
@@ -51,9 +58,8 @@ def test_a_start_that_fails_leaves_nothing_behind() -> None:
         from vllm.model_executor.models.transformers import base
 
         decorator = base.support_torch_compile
-        with pytest.raises(RuntimeError, match=FAILED), own_classes():
-            decorated(Olmo2Model)
-            raise RuntimeError(FAILED)
+        with pytest.raises(RuntimeError, match=FAILED):
+            fails(Olmo2Model)
     assert base.support_torch_compile is decorator
     assert "_from_config" not in vars(Olmo2Model)
     assert type(Olmo2Model._from_config(Olmo2Config(**SIZES))) is Olmo2Model

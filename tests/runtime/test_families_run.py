@@ -18,7 +18,11 @@ from workbench.runtime.plans import WorkerPlan
 
 pytestmark = pytest.mark.usefixtures("free_process")
 TRAINED = ("llama", "qwen2", "qwen3", "mistral", "phi3", "glm4", "smollm3", "olmo2")
-REFUSED = {"gemma2": "sliding window", "nemotron": "packed rows would see each other", "qwen3_moe": "all experts of a layer in one parameter"}
+REFUSED = {
+    "gemma2": "sliding window",
+    "nemotron": "packed rows would see each other",
+    "qwen3_moe": "all experts of a layer in one parameter",
+}
 # The trainer's model is there before vLLM changes its class (adapter), and is made after it (zero_copy); adapters and weights in parts.
 SHORT = {("smollm3", "adapter"), ("olmo2", "zero_copy"), ("glm4", "adapter"), ("phi3", "zero_copy")}
 
@@ -56,7 +60,7 @@ def test_others_are_refused_before_anything_is_loaded(tmp_path: Path, family: st
 
 
 def test_the_docs_say_what_is_tried_here() -> None:
-    text = Path("docs/resharding.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/resharding.md").read_text()
     rows = {found[0]: found[1] for found in re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE)}
     assert {family for family, said in rows.items() if said.startswith("all modes")} == set(TRAINED)
     assert {family for family, said in rows.items() if said.startswith("refused")} == set(REFUSED)

@@ -65,7 +65,8 @@ class Base:
         self.layout = Layout.parse(plan.layout, plan.sharding).over(self.ranks)
         # given, so that no variable of the environment divides the gradient
         self.accelerator = Accelerator(cpu=plan.device == "cpu", gradient_accumulation_steps=1, kwargs_handlers=list(handlers) or None)
-        self.device = self.accelerator.device
+        # in a world of ranks accelerate says "cpu:0", and what is on "cpu" would be copied there
+        self.device = torch.device("cpu") if plan.device == "cpu" else self.accelerator.device
         self.budget = plan.token_budget or (8192 if self.device.type == "cuda" else 4096)
         mesh = self.ranks.mesh(self.layout.purpose, self.device.type) if self.layout.in_step else None
         body = self._load() if storage is None else self._borrow(storage, mesh)

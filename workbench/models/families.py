@@ -29,7 +29,9 @@ def check_family(path: Path, lora: LoRA | None, mode: str, device: str) -> None:
     if lora.targets == "all-linear":
         linear = dict.fromkeys(name.rpartition(".")[2] for name, part in model.named_modules() if isinstance(part, torch.nn.Linear))
         names = ", ".join(repr(name) for name in linear if name != "lm_head")
-        raise ConfigError(f"{asked}, LoRA(targets='all-linear')", f"{found}, and its adapter fits no slot of vLLM's", f"LoRA(targets=({names}))")
+        raise ConfigError(
+            f"{asked}, LoRA(targets='all-linear')", f"{found}, and its adapter fits no slot of vLLM's", f"LoRA(targets=({names}))"
+        )
 
 
 def skeleton(path: Path) -> Any:

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from workbench.errors import StateError
 from workbench.models.actor import Actor
 from workbench.reshard.apply import Read, apply

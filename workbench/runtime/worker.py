@@ -90,8 +90,8 @@ class Worker(Trainers):
         report("engine", 0, 1, "starting vLLM")
         plan, began = self.plan, time.monotonic()
         raw, rank, pool = Tokenizer(plan.model).raw, plan.lora.rank if plan.lora else 1, self.post.pool
-        groups = {"tp": pool.engine_tp, "strided": pool.strided}
-        self.engine = Engine(EnginePlan(plan.model, raw, rank, plan.device, plan.dtype, plan.seed, plan.engine, mode=plan.mode, **groups))
+        how = (plan.device, plan.dtype, plan.seed, plan.engine, pool.engine_tp, pool.strided, plan.mode)
+        self.engine = Engine(EnginePlan(plan.model, raw, rank, *how))
         report("engine", 1, 1, "")
         return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
 
