@@ -68,6 +68,8 @@ class Base:
         # in a world of ranks accelerate says "cpu:0", and what is on "cpu" would be copied there
         self.device = torch.device("cpu") if plan.device == "cpu" else self.accelerator.device
         self.budget = plan.token_budget or (8192 if self.device.type == "cuda" else 4096)
+        if storage is not None:
+            self._check_lent()
         mesh = self.ranks.mesh(self.layout.purpose, self.device.type) if self.layout.in_step else None
         body = self._load() if storage is None else self._borrow(storage, mesh)
         self.hidden_size = int(body.config.get_text_config().hidden_size)
@@ -93,7 +95,7 @@ class Base:
         device = torch.device("cpu") if self.layout.in_step else self.device
         return load_base(plan.model, device, getattr(torch, plan.dtype), head=plan.head)
 
-    def _borrow(self, storage: Mapping[str, torch.Tensor], mesh: Any) -> Any:
+    def _check_lent(self) -> None:
         plan = self.base_plan
         if plan.trained != "adapters":
             found = "an engine must not sample from weights that are being trained"
@@ -101,6 +103,9 @@ class Base:
         if self.layout.kind == "fsdp":
             found = "this layout keeps its weights in pieces of its own, and the engine's lie otherwise"
             raise ConfigError(f"a base on the engine's storage, layout={plan.layout!r}", found, "use layout='ddp', or mode='merged'")
+
+    def _borrow(self, storage: Mapping[str, torch.Tensor], mesh: Any) -> Any:
+        plan = self.base_plan
 
         def split(body: Any) -> None:
             if self.layout.kind == "tp":
