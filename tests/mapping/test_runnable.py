@@ -60,7 +60,9 @@ def test_what_this_version_does_not_run(written: dict[str, Any], match: str) -> 
 
 def test_all_weights_are_trained_where_the_engine_is() -> None:
     DeviceMap(actor="0-1 fsdp", rollout="0-1 tp2").check_runnable(lora=False)
-    with pytest.raises(ConfigError, match=r"^rollout: '1', mode full: whole weights reach engines in the trainer's own processes"):
+    with pytest.raises(
+        ConfigError, match=r"^rollout: '1', all weights trained: whole weights reach engines in the trainer's own processes"
+    ):
         DeviceMap(actor="0", rollout="1").check_runnable(lora=False)
     with pytest.raises(ConfigError, match="gradients of what stays whole would be partial"):
         DeviceMap(actor="0-1 tp2", rollout="0-1").check_runnable(lora=False)

@@ -128,7 +128,7 @@ def test_its_storage_is_the_lenders_and_it_makes_none(checkpoints: dict[str, Pat
     engine = engine_of(checkpoints[family])
     with Made() as made:
         model = borrow(checkpoints[family], engine.views, CPU, torch.float32)
-    assert 0 < made.bytes < 2000 < engine.bytes / 100  # rotary frequencies
+    assert 0 < made.bytes < engine.bytes / 20  # rotary frequencies, and two tokens on their way to the first attention
     lent = {tensor.untyped_storage().data_ptr() for tensor in engine.tensors.values()}
     for name, parameter in model.named_parameters():
         assert parameter.untyped_storage().data_ptr() in lent, name

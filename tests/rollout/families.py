@@ -23,7 +23,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "qwen2": {"num_key_value_heads": 1, "tie_word_embeddings": True},  # biases; two ranks hold the same keys
     "qwen3": {"tie_word_embeddings": False},  # norms of queries and keys
     "llama": {"tie_word_embeddings": False},
-    "phi3": {"tie_word_embeddings": False},  # keeps queries, keys and values in one matrix of its own
+    "phi3": {"tie_word_embeddings": False, "num_key_value_heads": 1},  # queries, keys and values in one matrix, gate and up in another
+    "glm4": {"tie_word_embeddings": False},  # gate and up in one matrix, of which vLLM's table says two
+    "mistral": {"sliding_window": None},
+    "smollm3": {"tie_word_embeddings": True},  # vLLM has no model of its own for it
+    "olmo2": {"tie_word_embeddings": False},  # nor for it; norms behind attention and feed-forward
+    "gpt_neox": {"tie_word_embeddings": False},  # named otherwise in vLLM
 }
 
 

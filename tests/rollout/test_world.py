@@ -330,6 +330,12 @@ def test_copies_are_consecutive_ranks() -> None:
     assert [EngineRanks(rank, 6, 2).copy for rank in range(6)] == [0, 0, 1, 1, 2, 2]
 
 
+def test_or_every_third_rank() -> None:
+    ranks = [EngineRanks(rank, 6, 2, strided=True) for rank in range(6)]
+    assert [one.copy for one in ranks] == [0, 1, 2, 0, 1, 2]
+    assert {one.engine_by_engine for one in ranks} == {(0, 3, 1, 4, 2, 5)}
+
+
 def test_draws_begin_at_the_seed_and_end_where_they_were() -> None:
     torch.manual_seed(1)
     follows = torch.rand(1)

@@ -1,13 +1,19 @@
 """Runs on several processes whose engines lie otherwise than the trainer: slices move at every sync, as the schedule says."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import workbench as wb
+from workbench.reshard.lying import Engine, Fsdp
+from workbench.reshard.parameters import Block, Cut, Parameter
+from workbench.reshard.schedule import schedule
 from workbench.runtime.cluster import connect
+from workbench.runtime.pools import Fan
 
 pytestmark = pytest.mark.usefixtures("free_process", "one_ray")
 TASK = wb.tasks.sorting()
@@ -16,13 +22,16 @@ MAPS: dict[str, dict[str, Any]] = {
     "full": {"actor": "0-1 fsdp", "rollout": {"devices": [0, 1], "tp": 2, "mode": "full"}},
     "split": {"actor": "0-1 tp2", "rollout": {"devices": [0, 1], "mode": "merged"}},
     "copies": {"actor": "0-1", "rollout": {"devices": [0, 1], "mode": "merged"}},
+    "shared": {"actor": "0-1 tp2", "rollout": {"devices": [0, 1], "tp": 2, "mode": "zero_copy"}},
+    "beside": {"actor": "0-1 tp2", "rollout": {"devices": [0, 1], "tp": 2, "mode": "adapter"}},
+    "strided": {"actor": "0-3 fsdp", "rollout": {"devices": "0-3", "tp": 2, "mode": "merged"}},
 }
 
 
 @pytest.fixture(scope="module")
 def one_ray() -> Any:
     """A private Ray for all runs of this module."""
-    cluster = connect(wb.Ray(), slots=2)
+    cluster = connect(wb.Ray(), slots=4)
     yield
     cluster.close()
 
@@ -30,7 +39,7 @@ def one_ray() -> Any:
 def a_run(model: Path, folder: Path, name: str, **more: Any) -> wb.Run:
     return wb.Run(
         wb.DeviceMap.load(MAPS[name]),
-        topology=wb.Topology.cpu(slots=2),
+        topology=wb.Topology.cpu(slots=4 if name == "strided" else 2),
         task=TASK,
         model=model,
         full=name == "full",
@@ -72,10 +81,57 @@ def test_engines_sample_from_what_the_ranks_trained(small_model: Path, tmp_path:
         run.close()
 
 
+def test_a_split_trainer_learns_on_the_storage_of_a_split_engine(small_model: Path, tmp_path: Path) -> None:
+    """tp 2 on both sides: the canary and the proof as in any mode, and the adapter that tp 2 beside a copy of the base learns."""
+    adapters = {}
+    for name in ("shared", "beside"):
+        run = a_run(small_model, tmp_path, name)
+        try:
+            steps = list(run.train(2))
+            syncs = [event.record for event in run.events if event.kind == "sync"]
+            adapters[name] = load_file(run.path / "adapter" / "adapter_model.safetensors")
+        finally:
+            run.close()
+        assert all(step.logprob_diff_max < 1e-4 for step in steps)
+        assert len({sync.checksum for sync in syncs}) == len(syncs)
+        assert {sync.written for sync in syncs} == {0}
+    for name, tensor in adapters["beside"].items():
+        torch.testing.assert_close(adapters["shared"][name], tensor, atol=2e-4, rtol=0)
+
+
+@pytest.mark.long
+def test_engines_of_every_second_rank_are_given_less(small_model: Path, tmp_path: Path) -> None:
+    """Of four ranks 0 and 2 hold one engine, 1 and 3 the other: as the schedule of strided groups has it, and less than of others."""
+    run = a_run(small_model, tmp_path, "strided")
+    try:
+        steps = list(run.train(2))
+        syncs = [event.record for event in run.events if event.kind == "sync"]
+        rollout = next(route for route in run.routes if route.phase == "rollout")
+    finally:
+        run.close()
+    assert rollout.fan == Fan(2, 2, strided=True)
+    assert all(step.logprob_diff_max < 1e-4 for step in steps)
+    assert {sync.bytes for sync in syncs} == {sync.scheduled for sync in syncs} == {by_groups(small_model, strided=True)}
+    assert by_groups(small_model, strided=True) < 0.9 * by_groups(small_model, strided=False)
+
+
+def by_groups(model: Path, *, strided: bool) -> int:
+    """Bytes that move from four shards of rows into two engines of two ranks each."""
+    return schedule(list(parameters_by_hand(model)), Fsdp(4), Engine(2, 2, strided)).bytes
+
+
+def parameters_by_hand(model: Path) -> Iterator[Parameter]:
+    """Each weight as the engine cuts it: two heads of keys and values, columns of o and down, a vocabulary filled up to 64."""
+    for name, tensor in tensors_of(model).items():
+        rows = tensor.shape[0]
+        cut = None if tensor.ndim == 1 else Cut(0, (Block(rows, padded=64 if "embed" in name else 0),))
+        if "o_proj" in name or "down_proj" in name:
+            cut = Cut(1, (Block(tensor.shape[1]),))
+        yield Parameter(name, tuple(tensor.shape), tensor.element_size(), cut)
+
+
 def tensors_of(model: Path) -> dict[str, torch.Tensor]:
     """The checkpoint's."""
-    from safetensors.torch import load_file
-
     tensors: dict[str, torch.Tensor] = load_file(model / "model.safetensors")
     return tensors
 

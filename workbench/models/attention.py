@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 NAME = "workbench_packed"
+PROBE = "workbench_probe"
 
 
 def register() -> str:
@@ -18,6 +19,43 @@ def register() -> str:
 
     AttentionInterface.register(NAME, packed_attention)
     return NAME
+
+
+class _Reached(Exception):  # noqa: N818 - a signal, not a fault
+    """A model's first attention was called. ``told``: with what it has to know of the rows."""
+
+    def __init__(self, told: bool) -> None:
+        super().__init__(told)
+        self.told = told
+
+
+def is_told(model: Any) -> bool:
+    """Whether the attention of ``model`` is told where packed rows begin: some families drop what they don't know on the way to it.
+
+    Nothing behind the first attention is computed. Without memory (on meta) positions that are computed from values can't be, those of
+    very long contexts: such a model is let pass, and asked again once it is loaded.
+    """
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(PROBE, _probe)
+    config, ids = model.config.get_text_config(), torch.zeros(1, 2, dtype=torch.long, device=model.device)
+    before, config._attn_implementation = config._attn_implementation, PROBE
+    try:
+        with torch.no_grad():
+            model.base_model(input_ids=ids, position_ids=ids, use_cache=False, row_starts=ids[0], row_longest=1)
+    except _Reached as reached:
+        return reached.told
+    except RuntimeError:
+        if model.device.type != "meta":
+            raise
+        return True
+    finally:
+        config._attn_implementation = before
+    return False
+
+
+def _probe(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **kwargs: Any) -> None:
+    raise _Reached("row_starts" in kwargs and "row_longest" in kwargs)
 
 
 def packed_attention(

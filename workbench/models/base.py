@@ -66,14 +66,17 @@ class Base:
         self.layout = Layout.parse(plan.layout, plan.sharding).over(self.ranks)
         # given, so that no variable of the environment divides the gradient
         self.accelerator = Accelerator(cpu=plan.device == "cpu", gradient_accumulation_steps=1, kwargs_handlers=list(handlers) or None)
-        self.device = self.accelerator.device
+        # in a world of ranks accelerate says "cpu:0", and what is on "cpu" would be copied there
+        self.device = torch.device("cpu") if plan.device == "cpu" else self.accelerator.device
         self.budget = plan.token_budget or (8192 if self.device.type == "cuda" else 4096)
-        body = self._load() if storage is None else self._borrow(storage)
+        if storage is not None:
+            self._check_lent()
         mesh = self.ranks.mesh(self.layout.purpose, self.device.type) if self.layout.in_step else None
+        body = self._load() if storage is None else self._borrow(storage, mesh)
         self.hidden_size = int(body.config.get_text_config().hidden_size)
         if plan.trained != "adapters":
             _train_all(body, head=plan.trained == "all")
-        if self.layout.kind == "tp":
+        if self.layout.kind == "tp" and storage is None:
             split_by_heads(body, self.layout.tp, mesh)
         self.body = self.model = body  # as transformers knows it, and with adapters around its layers
         for name, (lora, seed) in (adapters or {}).items():
@@ -93,15 +96,23 @@ class Base:
         device = torch.device("cpu") if self.layout.in_step else self.device
         return load_base(plan.model, device, getattr(torch, plan.dtype), head=plan.head)
 
-    def _borrow(self, storage: Mapping[str, torch.Tensor]) -> Any:
+    def _check_lent(self) -> None:
         plan = self.base_plan
         if plan.trained != "adapters":
             found = "an engine must not sample from weights that are being trained"
             raise ConfigError("train all weights in the engine's storage", found, "use an adapter, or mode='full'")
-        if self.layout.in_step:
+        if self.layout.kind == "fsdp":
             found = "this layout keeps its weights in pieces of its own, and the engine's lie otherwise"
             raise ConfigError(f"a base on the engine's storage, layout={plan.layout!r}", found, "use layout='ddp', or mode='merged'")
-        return borrow(plan.model, storage, self.device, getattr(torch, plan.dtype))
+
+    def _borrow(self, storage: Mapping[str, torch.Tensor], mesh: Any) -> Any:
+        plan = self.base_plan
+
+        def split(body: Any) -> None:
+            if self.layout.kind == "tp":
+                split_by_heads(body, self.layout.tp, mesh)
+
+        return borrow(plan.model, storage, self.device, getattr(torch, plan.dtype), split)
 
     def _compile(self, body: Any, *, on_frozen: bool) -> None:
         """Compile each layer by itself. Not under tp: its collectives are inside of the layers."""

@@ -1,6 +1,6 @@
 """A model on weights that somebody else holds: its parameters are views on the engine's tensors, and it has none of its own."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +9,22 @@ import torch
 from workbench.errors import ConfigError
 from workbench.models import attention
 from workbench.models.lora import check_complete, frozen_reader, refusing
+from workbench.models.shards import over_as, piece
 from workbench.quiet import no_bars
 
 FIX = "lend what Engine.laid() names, or use mode='merged', which keeps a base of its own"
 
 
-def borrow(path: Path, tensors: Mapping[str, torch.Tensor], device: torch.device, dtype: torch.dtype) -> Any:
+def borrow(
+    path: Path,
+    tensors: Mapping[str, torch.Tensor],
+    device: torch.device,
+    dtype: torch.dtype,
+    split: Callable[[Any], None] = lambda model: None,
+) -> Any:
     """The frozen model of ``path`` on ``tensors``, by transformers' names, tied weights once: no weight is read, none is copied.
+
+    ``split`` lays a model without memory out over ranks; ``tensors`` are then this rank's pieces.
 
     Only rotary frequencies are made anew, on the CPU as transformers makes them, so that their bits are the same. A row slice of a
     fused tensor is contiguous, so nothing that reads it has to copy it. Raises ConfigError where a tensor is missing, not the
@@ -27,12 +36,14 @@ def borrow(path: Path, tensors: Mapping[str, torch.Tensor], device: torch.device
         config = AutoConfig.from_pretrained(path)
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention.register())
     asked = f"a model on borrowed weights, {str(path)!r}"
+    split(model)
     wanted = dict(model.named_parameters())
     _check_names(asked, wanted, tensors)
     for name, parameter in wanted.items():
         _check_tensor(f"{asked}: {name}", tensors[name], parameter, device)
         owner, _, own_name = name.rpartition(".")
-        model.get_submodule(owner).register_parameter(own_name, torch.nn.Parameter(tensors[name].detach(), requires_grad=False))
+        held = over_as(tensors[name].detach(), parameter)
+        model.get_submodule(owner).register_parameter(own_name, torch.nn.Parameter(held, requires_grad=False))
     check_complete(path, _missing(path))
     model.tie_weights()
     _remake_buffers(asked, model, device)
@@ -64,7 +75,7 @@ def _few(names: list[str]) -> str:
 
 def _check_tensor(asked: str, lent: torch.Tensor, wanted: torch.Tensor, device: torch.device) -> None:
     for what in ("shape", "dtype"):
-        seen, right = getattr(lent, what), getattr(wanted, what)
+        seen, right = getattr(lent, what), getattr(piece(wanted), what)
         if seen != right:
             raise ConfigError(asked, f"its {what} is {_plain(seen)}, and the model's {_plain(right)}", FIX)
     if (lent.device.type, lent.device.index or 0) != (device.type, device.index or 0):  # accelerate says "cpu:0" in a world of ranks

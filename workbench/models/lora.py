@@ -96,6 +96,9 @@ def frozen_reader(model: Any, path: Path) -> Any:
         raise ConfigError(asked, "it scales or caps its logits", "use a family that doesn't: Llama, SmolLM, Qwen2, Qwen3")
     if getattr(model.get_output_embeddings(), "bias", None) is not None:
         raise ConfigError(asked, "its output head has a bias", "use a family without: Llama, SmolLM, Qwen2, Qwen3")
+    if not attention.is_told(model):
+        found = f"transformers' {config.model_type} doesn't pass on to its attention where rows begin, and packed rows would see each other"
+        raise ConfigError(asked, found, "use another family: Llama, SmolLM, Qwen2, Qwen3")
     model.config.use_cache = False
     return model.requires_grad_(False).eval()
 

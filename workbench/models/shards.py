@@ -63,7 +63,14 @@ def _gathered(tensors: Sequence[DTensor], mesh: DeviceMesh) -> Iterator[torch.Te
 
 def whole_as(piece: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     """The whole of which every rank holds a ``piece``, cut as ``like`` is; each of them has to call this."""
+    return whole(over_as(piece, like))
+
+
+def over_as(piece: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The tensor of which every rank holds a ``piece``, cut as ``like`` is, sharing memory with it."""
     if not isinstance(like, DTensor):
         return piece
-    spread = DTensor.from_local(piece, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride())
-    return spread.full_tensor()
+    spread: torch.Tensor = DTensor.from_local(
+        piece, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
+    )
+    return spread

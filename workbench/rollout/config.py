@@ -182,7 +182,8 @@ def check_mode(config: VLLM, mode: str) -> None:
         raise ConfigError("mode: zero_copy with VLLM(sleep=True)", found, "mode: merged or adapter, or leave sleep out")
     if config.quantization and mode != "adapter":
         found = "the engine keeps other weights than the trainer has, and the trainer's can't be written into them"
-        raise ConfigError(f"mode: {mode} with VLLM(quantization={config.quantization!r})", found, "mode: adapter, or no quantization")
+        fix = "no quantization, or train an adapter and write mode: adapter" if mode == "full" else "mode: adapter, or no quantization"
+        raise ConfigError(f"mode: {mode} with VLLM(quantization={config.quantization!r})", found, fix)
 
 
 def check_device(config: VLLM, device: str) -> None:

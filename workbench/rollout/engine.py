@@ -12,7 +12,7 @@ import torch
 
 from workbench.batch import Completion
 from workbench.errors import ConfigError, EngineError, Stopped
-from workbench.rollout import inner, inner_weights
+from workbench.rollout import inner, inner_adapter, inner_weights
 from workbench.rollout.queue import Queued, Queueing
 from workbench.rollout.start import EnginePlan, start, told
 from workbench.rollout.tensors import Laid, check_laid, parameter_shapes
@@ -35,7 +35,7 @@ class Request:
 class Engine:
     """A vLLM engine in this process, with one LoRA slot that the actor's adapter goes into.
 
-    Where torch has a default group, all its ranks build their engines at once: one each, or one for every ``plan.tp`` consecutive
+    Where torch has a default group, all its ranks build their engines at once: one each, or one for every ``plan.tp``
     ranks. Engines never wait for one another; the ranks of one are given the same calls in the same order, and return the same.
 
     Requests are driven by an own loop over the engine's steps, so that a stop takes effect between two tokens.
@@ -52,7 +52,7 @@ class Engine:
         if other is not None and other._llm is not None:
             found = f"this process has one already, on {other.plan.model}"
             raise EngineError("start an engine", found, "close the run that holds it: run.close()")
-        self.plan, self.ranks = plan, EngineRanks.taken(plan.tp)
+        self.plan, self.ranks = plan, EngineRanks.taken(plan.tp, plan.strided)
         self._llm: Any = None
         self.queued = Queued(0.0, 0.0, 0)  # of the last call of ``generate``
         self.version = 0  # of the adapter that is resident, or of the weights that were written; 0: the checkpoint's
@@ -184,7 +184,7 @@ class Engine:
     def push(self, tensors: dict[str, torch.Tensor], config: dict[str, Any], version: int) -> None:
         """Put an adapter into the slot as ``version``: requests from now on sample from it, and no cached prefix of another does."""
         self.version = version
-        inner.push_adapter(self._llm, tensors, config)
+        inner.push_adapter(self._llm, inner_adapter.cut_tensors(self._llm, tensors), config)
 
     def resident(self) -> dict[str, inner.Pair]:
         """Views on the adapter in the slot: module -> (A (rank, in), B (out, rank), scaling folded into B)."""
@@ -192,7 +192,8 @@ class Engine:
 
     def expected(self, sent: Mapping[str, inner.Pair]) -> dict[str, inner.Pair]:
         """What ``resident`` has to be on this rank once ``sent`` (whole matrices) was pushed: its part of an engine of several ranks."""
-        return dict(sent) if self.ranks.tp == 1 else inner.on_this_rank(self._llm, sent)
+        pairs = inner_adapter.cut_pairs(self._llm, sent)
+        return pairs if self.ranks.tp == 1 else inner.on_this_rank(self._llm, pairs)
 
     @property
     def adapter_dtype(self) -> torch.dtype:
@@ -204,8 +205,9 @@ class Engine:
 
         Raises ConfigError for a family that vLLM's tables don't fully describe, and for quantized weights.
         """
-        found = inner_weights.laid(self._llm)
-        check_laid(found, parameter_shapes(self.plan.model), inner_weights.family(self._llm))
+        shapes = parameter_shapes(self.plan.model)
+        found = inner_weights.laid(self._llm, shapes)
+        check_laid(found, shapes, inner_weights.family(self._llm))
         return found
 
     def tensors(self) -> dict[str, torch.Tensor]:

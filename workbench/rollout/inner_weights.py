@@ -4,7 +4,7 @@ Both versions that are tested (0.23 and 0.32) know the same tables: ``packed_mod
 objects say how it is cut. What they can't say is refused by name, never guessed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import torch
@@ -32,13 +32,22 @@ def tensors(llm: Any) -> dict[str, torch.Tensor]:
     return found
 
 
-def laid(llm: Any) -> tuple[Laid, ...]:
-    """Where each parameter of the model lies. Raises ConfigError on quantized weights, and on a layer that is none of those known here."""
+def laid(llm: Any, known: Container[str]) -> tuple[Laid, ...]:
+    """Where each parameter of the model lies. ``known``: the names that transformers has for them.
+
+    Raises ConfigError on quantized weights, and on a layer that is none of those known here.
+    """
     quantized = llm.llm_engine.model_config.quantization
     if quantized:
         raise ConfigError(f"weights written into the engine's tensors of {family(llm)}", f"they are quantized ({quantized})", FIX)
     tables = getattr(runner(llm).model, "packed_modules_mapping", {})
-    return tuple(_laid(name, parameter, layer, tables) for name, parameter, layer in _owned(llm))
+    return tuple(_laid(name, parameter, layer, _kept(name, tables, known)) for name, parameter, layer in _owned(llm))
+
+
+def _kept(name: str, tables: dict[str, list[str]], known: Container[str]) -> dict[str, list[str]]:
+    """``tables`` for one weight. What vLLM fuses of parts may be one matrix in transformers, too: then it is a part of itself."""
+    last = name.split(".")[-2]
+    return tables | {last: [last]} if name in known and last in tables else tables
 
 
 def _owned(llm: Any) -> Iterator[tuple[str, torch.nn.Parameter, torch.nn.Module]]:
@@ -56,7 +65,7 @@ def _laid(name: str, parameter: torch.nn.Parameter, layer: Any, tables: dict[str
     from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
 
     if isinstance(layer, VocabParallelEmbedding):
-        return Laid(name, 0, (_vocabulary(name, layer),))
+        return Laid(name, 0, (_vocabulary(name, layer),), is_vocabulary=True)
     if isinstance(layer, ColumnParallelLinear):
         return Laid(name, 0, _columns(name, layer, tables))
     if isinstance(layer, RowParallelLinear) and name.endswith(".weight"):
@@ -72,7 +81,10 @@ def _vocabulary(name: str, layer: Any) -> Part:
 
 
 def _columns(name: str, layer: Any, tables: dict[str, list[str]]) -> tuple[Part, ...]:
-    """The parts of a layer that is cut along its output: queries, keys and values; those of a fused one; itself."""
+    """The parts of a layer that is cut along its output: queries, keys and values; those of a fused one; itself.
+
+    Where the table calls it a part of itself, all its rows are one parameter, in this order. Without an entry the order isn't known.
+    """
     from vllm.model_executor.layers.linear import MergedColumnParallelLinear, QKVParallelLinear
 
     module, _, kind = name.rpartition(".")
@@ -86,6 +98,7 @@ def _columns(name: str, layer: Any, tables: dict[str, list[str]]) -> tuple[Part,
         rows = [(size, 0, False) for size in layer.output_sizes]
     else:
         rows = [(layer.output_size, 0, False)]
+    names = names * len(rows) if len(names) == 1 and last in tables else names
     if len(names) != len(rows):
         found = f"it holds {len(rows)} matrices, of which vLLM's table names {len(names)} ({', '.join(names)})"
         raise ConfigError(f"weights written into {name}", found, FIX)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from workbench.errors import ConfigError, EngineError
-from workbench.rollout import inner, inner_cpu, inner_gpu
+from workbench.rollout import inner, inner_cpu, inner_gpu, inner_groups, inner_transformers
 from workbench.rollout.config import TAKES_ADAPTER, VLLM, check_device, check_mode
 from workbench.rollout.world import EngineRanks
 
@@ -28,7 +28,8 @@ class EnginePlan:
     dtype: str  # "float32" or "bfloat16"
     seed: int
     config: VLLM
-    tp: int = 1  # ranks that hold one engine together: consecutive ones of torch's default group
+    tp: int = 1  # ranks of torch's default group that hold one engine together
+    strided: bool = False  # they are every n-th of it, where n engines are; else consecutive ones
     mode: str = "adapter"  # how the actor's weights come in: "adapter", "zero_copy", "merged" or "full"
 
     def __post_init__(self) -> None:
@@ -50,7 +51,8 @@ def start(plan: EnginePlan, ranks: EngineRanks) -> Any:
         _prepare(plan, ranks)
         arguments = _arguments(plan, ranks)
         try:
-            return _build(plan, ranks, arguments)  # never a local variable: something of vLLM's keeps this frame
+            with inner_transformers.own_classes(), inner_groups.groups_of(ranks):
+                return _build(plan, ranks, arguments)  # never a local variable: something of vLLM's keeps this frame
         except (ValueError, RuntimeError, MemoryError, AttributeError) as error:
             raise _explain(error, plan, arguments) from error
 

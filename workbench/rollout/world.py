@@ -1,4 +1,4 @@
-"""The ranks of torch's default world, and the engines that they hold: ``tp`` consecutive ranks hold one."""
+"""The ranks of torch's default world, and the engines that they hold: ``tp`` ranks hold one, consecutive ones or every n-th."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,32 +15,47 @@ POLL = 16  # engine steps between two looks at a stop that ranks must agree on: 
 
 @dataclass(frozen=True)
 class EngineRanks:
-    """This process's place: ``rank`` of ``world`` ranks, in an engine of ``tp`` ranks."""
+    """This process's place: ``rank`` of ``world`` ranks, in an engine of ``tp`` ranks.
+
+    ``strided``: of n engines each has every n-th rank, instead of consecutive ones.
+    """
 
     rank: int
     world: int
     tp: int
+    strided: bool = False
 
     @classmethod
-    def taken(cls, tp: int) -> "EngineRanks":
+    def taken(cls, tp: int, strided: bool = False) -> "EngineRanks":
         """The place in torch's default group; without one, a process is alone. ConfigError where ``tp`` doesn't divide the world."""
         inside = dist.is_available() and dist.is_initialized()
         rank, world = (dist.get_rank(), dist.get_world_size()) if inside else (0, 1)
         if tp < 1 or world % tp:
             asked = f"an engine of {tp} ranks (tp={tp})"
             raise ConfigError(asked, f"this pool has {world}", f"a number that {world} is a multiple of, or another number of devices")
-        return cls(rank, world, tp)
+        return cls(rank, world, tp, strided)
+
+    @property
+    def copies(self) -> int:
+        """Engines of the world."""
+        return self.world // self.tp
 
     @property
     def copy(self) -> int:
         """Which of the world's engines this rank is part of."""
-        return self.rank // self.tp
+        return self.rank % self.copies if self.strided else self.rank // self.tp
+
+    @property
+    def engine_by_engine(self) -> tuple[int, ...]:
+        """The world's ranks, those of the first engine first."""
+        ranks = range(self.world)
+        return tuple(sorted(ranks, key=lambda rank: rank % self.copies)) if self.strided else tuple(ranks)
 
     def of_first(self, mine: Any) -> Any:
         """What the first rank of this engine says. All ranks of the world call it."""
         said: list[Any] = [None] * self.world
         dist.all_gather_object(said, mine)
-        return said[self.copy * self.tp]
+        return said[self.engine_by_engine[self.copy * self.tp]]
 
 
 class AgreedStop:

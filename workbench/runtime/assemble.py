@@ -8,6 +8,7 @@ from typing import Literal
 from workbench.errors import ConfigError
 from workbench.mapping import DeviceMap
 from workbench.roles import Role
+from workbench.runtime.groups import grouped
 from workbench.runtime.inline import Inline
 from workbench.runtime.plans import WorkerPlan
 from workbench.runtime.pools import Pool, machine_of, split
@@ -71,9 +72,10 @@ def assemble(devices: DeviceMap, machine: Topology | None, asked: "str | Ray", r
     ground = Ground(choice, run, sum(pool.size for pool in pools))
     try:
         pools = ground.stand(pools)
+        actor = next(pool for pool in pools if Role.ACTOR in pool.roles)
+        plan = replace(recipe("cpu" if actor.on_cpu else "cuda"), compression=choice.compression, timeouts=choice.timeouts)
+        pools = tuple(grouped(pool, plan.mode, near=ground.is_even(pool)) for pool in pools)
     except BaseException:
         ground.release()
         raise
-    actor = next(pool for pool in pools if Role.ACTOR in pool.roles)
-    plan = replace(recipe("cpu" if actor.on_cpu else "cuda"), compression=choice.compression, timeouts=choice.timeouts)
     return Team(plan, pools, RayRuntime(plan, pools, ground), (REHEARSAL,) if all(pool.on_cpu for pool in pools) else ())

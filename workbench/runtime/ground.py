@@ -74,6 +74,12 @@ class Ground:
         """Whether ``node`` is the driver's."""
         return self.cluster.node(node).driver
 
+    def is_even(self, pool: Pool) -> bool:
+        """Whether each device of ``pool`` is as near to one other as to the next: slots of a CPU, GPUs all linked with one another."""
+        found = [self._found[device] for device in pool.devices]
+        one_node = len({device.node.ray_id for device in found}) == 1
+        return one_node and (pool.on_cpu or found[0].node.topology.is_clique([device.gpu.id for device in found]))
+
     @property
     def _held(self) -> Reservation:
         if self._reservation is None:

@@ -23,6 +23,7 @@ class Pool:
     layout: str = "ddp"  # of the model that is trained or scored with: "ddp", "fsdp", "tp=2"
     sharding: str = "FULL_SHARD"  # of fsdp
     engine_tp: int = 1  # devices of one engine
+    strided: bool = False  # of n engines each has every n-th device, instead of consecutive ones
     nccl: str = ""  # "ring", "p2p", or NCCL's own choice
     on_cpu: bool = False  # its devices are CPU slots
 
@@ -51,24 +52,28 @@ class Pool:
     def fan(self, role: Role) -> "Fan":
         """How work for ``role`` is spread over the ranks."""
         width = self.engine_tp if role is Role.ROLLOUT else _width(self.layout) if role is not Role.REWARD else 1
-        return Fan(self.size // width, width)
+        return Fan(self.size // width, width, self.strided and role is Role.ROLLOUT)
 
 
 @dataclass(frozen=True)
 class Fan:
-    """``copies`` models of ``width`` consecutive ranks each: the copies share the work, the ranks of one copy do the same work."""
+    """``copies`` models of ``width`` ranks each: the copies share the work, the ranks of one copy do the same work.
+
+    ``strided``: each copy has every ``copies``-th rank, instead of consecutive ones.
+    """
 
     copies: int
     width: int = 1
+    strided: bool = False
 
     @property
     def leaders(self) -> tuple[int, ...]:
         """The rank of each copy whose answer counts."""
-        return tuple(range(0, self.copies * self.width, self.width))
+        return tuple(range(self.copies) if self.strided else range(0, self.copies * self.width, self.width))
 
     def copy_of(self, rank: int) -> int:
         """Which copy a rank belongs to."""
-        return rank // self.width
+        return rank % self.copies if self.strided else rank // self.width
 
     def slices(self, count: int) -> tuple[range, ...]:
         """0 .. count-1 in one run for each copy, of nearly equal length."""

@@ -33,7 +33,8 @@ class SecondLook:
         apart = self._apart()
         row = max(range(len(apart)), key=apart.__getitem__)
         if Canary.for_dtype(team.plan.dtype).holds(apart[row], sum(apart) / len(apart)):
-            return "the trainer itself: its plain layers agree with the engine, the compiled ones that it trains with do not"
+            how = "packed together, as it trains" + ("" if team.plan.device == "cpu" else ", by compiled layers")
+            return f"the trainer itself: it agrees with the engine where it reads one row at a time, and {how}, it does not"
         return self._of_row(row, apart[row] / MUCH_CLOSER)
 
     def _apart(self) -> list[float]:

@@ -11,6 +11,7 @@ import torch
 from workbench.models.actor import Actor, ActorPlan
 from workbench.models.base import Base, BasePlan
 from workbench.models.critic import ADAPTER, ValueModel
+from workbench.models.families import check_family
 from workbench.models.ranks import Ranks
 from workbench.models.tokenizer import Tokenizer
 from workbench.roles import Role
@@ -33,6 +34,11 @@ class Trainers:
     def has_models(self) -> bool:
         """Whether there is anything to load."""
         return self._first is not None
+
+    def check(self) -> None:
+        """Raise ConfigError, before anything is loaded, on a family that can't be trained and sampled from as planned."""
+        if self.has_models or Role.ROLLOUT in self.post.pool.roles:
+            check_family(self.plan.model, self.plan.lora, self.plan.mode, self.plan.device)
 
     def load(self, storage: Mapping[str, torch.Tensor] | None = None) -> None:
         """Join the pool's world, and load the models. ``storage``: weights that the actor uses where they lie, by transformers' names."""

@@ -4,24 +4,22 @@ Which slices go where is planned once, from how both sides lie over the ranks (r
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from typing import Any
-
-import torch
 
 from workbench.errors import StateError
 from workbench.models.actor import Actor
 from workbench.reshard.apply import Read, apply
-from workbench.reshard.lying import Ddp, Fsdp, Lying, Split
 from workbench.reshard.lying import Engine as Engines
+from workbench.reshard.lying import Lying
 from workbench.reshard.merge import Delta, Measured, Merging, merging, plain
-from workbench.reshard.parameters import Block, Cut, Parameter, fuse
+from workbench.reshard.parameters import Parameter
 from workbench.reshard.schedule import Schedule, schedule
 from workbench.reshard.weights_proof import Proven, prove_weights
 from workbench.rollout.engine import Engine
-from workbench.rollout.tensors import Laid
+from workbench.runtime.groups import lying
+from workbench.runtime.lending import parameters_of
 from workbench.runtime.plans import Arrival
 
 
@@ -34,9 +32,9 @@ class ByWeights:
         self._holds_actor = False  # the engine, whole; an interrupt may leave it with the base, or with some of each
         ranks, laid, tensors = actor.ranks, engine.laid(), engine.tensors()
         self._rank, self._group = ranks.rank, ranks.groups.get("shards")
-        self._target = {part.name: tensors[one.tensor] for one in laid for part in one.parts}
+        self._target = {name: tensors[one.tensor] for one in laid for name in one.parameters}
         self.parameters = tuple(parameter for one in laid for parameter in parameters_of(one, tensors[one.tensor]))
-        engines = Engines(engine.plan.tp, ranks.size // engine.plan.tp)
+        engines = Engines(engine.plan.tp, ranks.size // engine.plan.tp, engine.plan.strided)
         self.schedule: Schedule = schedule(self.parameters, _lying(actor, self.parameters), engines)
 
     def deliver(self, actor: Actor, version: int) -> Arrival:
@@ -97,36 +95,10 @@ class ByWeights:
         return moved
 
 
-def borrowed(laid: Sequence[Laid], tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The engine's storage by transformers' names: views on its tensors, of an engine that holds whole weights."""
-    return {name: view for one in laid for name, view in _views(one, tensors[one.tensor]).items()}
-
-
-def parameters_of(laid: Laid, tensor: torch.Tensor) -> tuple[Parameter, ...]:
-    """What lies in one of the engine's tensors, as a schedule has to know it. ``tensor``: this rank's."""
-    size = tensor.element_size()
-    if laid.dim is None:
-        return tuple(Parameter(part.name, tuple(tensor.shape), size) for part in laid.parts)
-    shapes = [tuple(part.rows if at == laid.dim else length for at, length in enumerate(tensor.shape)) for part in laid.parts]
-    blocks = [Block(part.rows, part.heads, part.repeated, part.padded) for part in laid.parts]
-    cut = [
-        Parameter(part.name, shape, size, Cut(laid.dim, (block,))) for part, shape, block in zip(laid.parts, shapes, blocks, strict=True)
-    ]
-    return fuse(laid.tensor, cut) if len(cut) > 1 else tuple(cut)
-
-
-def _views(laid: Laid, tensor: torch.Tensor) -> dict[str, torch.Tensor]:
-    if laid.dim is None:
-        return {part.name: tensor for part in laid.parts}
-    starts = accumulate((part.padded or part.rows for part in laid.parts), initial=0)
-    return {part.name: tensor.narrow(laid.dim, start, part.rows) for part, start in zip(laid.parts, starts, strict=False)}
-
-
 def _lying(actor: Actor, parameters: Sequence[Parameter]) -> Lying:
     """How the trainer's weights lie over its ranks."""
-    kind, size = actor.layout.kind, actor.ranks.size
-    if kind != "tp":
-        return Fsdp(size) if kind == "fsdp" else Ddp(size)
+    if actor.layout.kind != "tp":
+        return lying(actor.layout.kind, actor.ranks.size)
     mine = actor.base_weights()
     whole = frozenset(parameter.name for parameter in parameters if tuple(mine[parameter.name].shape) == parameter.shape)
-    return Split(actor.layout.tp, size // actor.layout.tp, whole)
+    return lying(f"tp={actor.layout.tp}", actor.ranks.size, whole)

@@ -37,13 +37,14 @@ from workbench.rollout.config import TAKES_ADAPTER
 from workbench.rollout.engine import Engine, EnginePlan, Request
 from workbench.runtime.delivery import ByAdapter, Delivery
 from workbench.runtime.kept import Kept
+from workbench.runtime.lending import lent
 from workbench.runtime.plans import Arrival, CanaryDied, Draw, Opened, Post, Report, Stop, Told, WorkerPlan
 from workbench.runtime.recorder import Recorded
 from workbench.runtime.seat import seats, uuid_here
 from workbench.runtime.shortage import is_shortage, shortage
 from workbench.runtime.trainers import Trainers, there
 from workbench.runtime.turns import Turns
-from workbench.runtime.weights import ByWeights, borrowed
+from workbench.runtime.weights import ByWeights
 
 DATED = 16  # rows of a rank that the canary looks at where the policy that sampled them is not the one in training
 
@@ -64,6 +65,7 @@ class Worker(Trainers, Recorded):
 
     def open(self, report: Report) -> Opened:
         """Load the base and start the engine. ``sync`` and ``warm_up`` come next."""
+        self.check()
         roles = self.post.pool.roles
         lends = self.plan.mode == "zero_copy" and Role.ACTOR in roles  # the engine's storage is the trainer's too
         ready = self._open_engine(report) if lends else None
@@ -81,7 +83,7 @@ class Worker(Trainers, Recorded):
     def _open_models(self, report: Report, lends: bool) -> None:
         if self.has_models:
             report("model", 0, 1, f"loading {self.plan.model.name}")
-            self.load(borrowed(self._engine.laid(), self._engine.tensors()) if lends else None)
+            self.load(lent(self._engine) if lends else None)
             report("model", 1, 1, "")
 
     def _open_engine(self, report: Report) -> EngineReady | None:
@@ -89,16 +91,15 @@ class Worker(Trainers, Recorded):
             return None
         report("engine", 0, 1, "starting vLLM")
         plan, began = self.plan, time.monotonic()
-        raw, tp, rank = Tokenizer(plan.model).raw, self.post.pool.engine_tp, plan.lora.rank if plan.lora else 1
-        self.engine = Engine(EnginePlan(plan.model, raw, rank, plan.device, plan.dtype, plan.seed, plan.engine, tp=tp, mode=plan.mode))
+        raw, rank, pool = Tokenizer(plan.model).raw, plan.lora.rank if plan.lora else 1, self.post.pool
+        how = (plan.device, plan.dtype, plan.seed, plan.engine, pool.engine_tp, pool.strided, plan.mode)
+        self.engine = Engine(EnginePlan(plan.model, raw, rank, *how))
         report("engine", 1, 1, "")
         return EngineReady(self.engine.name, self.engine.vllm_version, time.monotonic() - began, self.engine.window)
 
     def _way(self, engine: Engine) -> Delivery:
         """How this engine gets its weights."""
-        if self.plan.mode not in TAKES_ADAPTER:
-            return ByWeights(engine, self._actor)
-        return ByAdapter(engine, self._lora.scaling)
+        return ByAdapter(engine, self._lora.scaling) if self.plan.mode in TAKES_ADAPTER else ByWeights(engine, self._actor)
 
     def attend(self, method: str, args: Sequence[Any]) -> Any:
         """``method(*args)``. Raises MemoryShortError where memory does not suffice, saying whose, and what would help."""
@@ -184,8 +185,7 @@ class Worker(Trainers, Recorded):
         apart = self._check_dated(data, version) if dated and version is not None else None
 
         def check(summary: LossSummary) -> None:
-            near = self.canary.holds(summary.logprob_diff_max, summary.logprob_diff_mean)
-            if summary.tokens and not dated and not near:
+            if summary.tokens and not dated and not self.canary.holds(summary.logprob_diff_max, summary.logprob_diff_mean):
                 raise CanaryDied(summary.logprob_diff_max, summary.logprob_diff_mean)
 
         update = self._actor.update(data, algo, rate, check=check, should_stop=self.stop)
@@ -260,8 +260,7 @@ class Worker(Trainers, Recorded):
 
     def _wake(self) -> None:
         """The engine, where it sleeps."""
-        engine = self._engine
-        there(self.turns).sample(lambda: there(self.delivery).deliver(self._actor, engine.version))
+        there(self.turns).sample(lambda: there(self.delivery).deliver(self._actor, self._engine.version))
 
     def _check_dated(self, data: Share, version: int) -> tuple[float, float]:
         """The canary for rows of an older adapter: the trainer goes back to it for a few of them, too few to be stopped at.

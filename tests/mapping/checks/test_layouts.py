@@ -69,7 +69,7 @@ def test_static():
     [
         ({"actor": "0", "rollout": {"devices": [1], "mode": "zero_copy"}}, True, "share no devices"),
         ({"actor": "0", "rollout": {"devices": [1], "mode": "merged"}}, True, "share no devices"),
-        ({"actor": "0-1 fsdp", "rollout": {"devices": [0, 1], "mode": "zero_copy"}}, True, "both keep whole models"),
+        ({"actor": "0-1 fsdp", "rollout": {"devices": [0, 1], "mode": "zero_copy"}}, True, "both lie alike"),
         ({"actor": "0", "rollout": {"devices": [0], "mode": "zero_copy"}}, False, "the very weights"),
         ({"actor": "0", "rollout": {"devices": [0], "mode": "adapter"}}, False, "no adapter without LoRA"),
         ({"actor": {"devices": [0], "mode": "full"}}, True, "only the rollout's engine gets weights"),

@@ -114,8 +114,8 @@ def _against(q: Question, rollout: Placement) -> str:
     apart = actor is None or set(q.named(Role.ACTOR)) != set(q.named(Role.ROLLOUT))
     if rollout.mode in ("zero_copy", "merged") and apart:
         return "actor and engine share no devices: there is no storage to share, nor a frozen base to rewrite from"
-    if rollout.mode == "zero_copy" and actor is not None and (actor.layout, actor.tp, rollout.tp) != ("ddp", 1, 1):
-        return "one storage serves both only where both keep whole models: actor ddp, tp 1 on both sides"
+    if rollout.mode == "zero_copy" and actor is not None and (actor.layout, actor.tp) != ("ddp", rollout.tp):
+        return "one storage serves both only where both lie alike: the actor not fsdp, and the same tp on both sides"
     if rollout.mode == "zero_copy" and not q.lora:
         return "without LoRA the trainer writes to the very weights that the engine samples from"
     if rollout.mode in ("adapter", "merged") and not q.lora:
