@@ -23,7 +23,7 @@ from workbench.runtime.cluster import connect
 pytestmark = pytest.mark.usefixtures("free_process")
 
 TWO = {"actor": "0-1", "rollout": "2", "reference": "share:actor"}
-LATE_SECONDS = 0.3
+LATE_SECONDS = 0.8
 
 
 @dataclass(frozen=True)
