@@ -334,6 +334,8 @@ def test_or_every_third_rank() -> None:
     ranks = [EngineRanks(rank, 6, 2, strided=True) for rank in range(6)]
     assert [one.copy for one in ranks] == [0, 1, 2, 0, 1, 2]
     assert {one.engine_by_engine for one in ranks} == {(0, 3, 1, 4, 2, 5)}
+    assert [one.together for one in ranks] == [(0, 3), (1, 4), (2, 5)] * 2
+    assert [EngineRanks(rank, 4, 2).together for rank in range(4)] == [(0, 1), (0, 1), (2, 3), (2, 3)]
 
 
 def test_draws_begin_at_the_seed_and_end_where_they_were() -> None:

@@ -51,11 +51,16 @@ class EngineRanks:
         ranks = range(self.world)
         return tuple(sorted(ranks, key=lambda rank: rank % self.copies)) if self.strided else tuple(ranks)
 
+    @property
+    def together(self) -> tuple[int, ...]:
+        """The ranks of this rank's engine."""
+        return self.engine_by_engine[self.copy * self.tp : (self.copy + 1) * self.tp]
+
     def of_first(self, mine: Any) -> Any:
         """What the first rank of this engine says. All ranks of the world call it."""
         said: list[Any] = [None] * self.world
         dist.all_gather_object(said, mine)
-        return said[self.engine_by_engine[self.copy * self.tp]]
+        return said[self.together[0]]
 
 
 class AgreedStop:

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from workbench.roles import Role
+from workbench.rollout.world import EngineRanks
 from workbench.runtime.plans import Post, WorkerPlan
 from workbench.telemetry.profile import ENGINE, calls
 from workbench.telemetry.profile_trace import slim
@@ -84,10 +85,9 @@ class Recorder:
 
     @property
     def _engine(self) -> tuple[int, ...]:
-        """The ranks of this process's engine: consecutive ones hold one."""
-        tp = self._post.pool.engine_tp
-        first = self._post.rank // tp * tp
-        return tuple(range(first, first + tp))
+        """The ranks of this process's engine."""
+        pool = self._post.pool
+        return EngineRanks(self._post.rank, pool.size, pool.engine_tp, pool.strided).together
 
 
 @contextmanager
