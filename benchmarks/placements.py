@@ -117,9 +117,25 @@ def of_run(run: wb.Run, skip: int) -> dict[str, Any]:
         "logprob_diff": {"max": max(s.logprob_diff_max for s in steps), "mean": median(s.logprob_diff_mean for s in steps)},
         "importance_mean": median(s.importance_mean for s in steps),
         "peak_memory_gib": peaks,
+        "memory_gib_by_phase": memory_by_phase(run),
+        "idle_fraction": run.bubbles(skip + 1).idle_fraction,
         "engine_start_seconds": next(e.record.seconds for e in run.events if e.kind == "engine_ready"),
         "routes": str(run.routes).splitlines(),
     }
+
+
+def memory_by_phase(run: wb.Run) -> dict[str, dict[str, float]]:
+    """Phase -> device -> the most that was taken of its memory while that phase ran, by whomever, as samples a half second apart saw it."""
+    found: dict[str, dict[str, float]] = {}
+    phase = ""
+    for event in run.events:
+        phase = event.phase if event.kind == "phase_began" else phase
+        if event.kind == "load" and phase:
+            for device, taken in zip(event.record.devices, event.record.memory_gib, strict=True):
+                if taken is not None:
+                    most = found.setdefault(phase, {})
+                    most[device] = max(most.get(device, 0.0), round(taken, 3))
+    return found
 
 
 def fits(name: str, count: int) -> bool:
