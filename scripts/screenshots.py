@@ -16,10 +16,12 @@ RUN = """\
 import workbench as wb
 
 devices = wb.DeviceMap(actor="0-1", critic="share:actor", rollout="2", reference="3", reward="cpu")
-run = wb.Run(devices, topology=wb.Topology.cpu(slots=4), model="tiny", algo=wb.PPO(), task=wb.tasks.addition(), name="watched", load_hz=4)
+task = wb.tasks.sorting()
+run = wb.Run(devices, topology=wb.Topology.cpu(slots=4), model="tiny", algo=wb.PPO(), task=task, name="watched", load_hz=4)
 run.watch()"""
 START = "run.start(40)\nrun.wait(until_step=25)"
 REPLAY = "import workbench as wb\n\nrun = wb.Run.load({folder!r})\nrun.watch()"
+VIEWS = ("topology", "load", "timeline", "curves", "samples")
 WIDTH, HEIGHT = 1280, 3600
 
 
@@ -34,10 +36,8 @@ def take(browser: Any, server: Server, name: str, target: Path, *, dark: bool, l
         notebook.run(1, wait=False)
         notebook.done(1, seconds=500)
     page.wait_for_timeout(1500)
-    for view in ("topology", "load", "timeline", "curves", "samples", "knobs"):
-        found = page.locator(f'[data-wb-view="{view}"][data-ready="1"]')
-        if found.count():
-            found.first.screenshot(path=target / f"{view}-{scheme}.png")
+    for view in (*VIEWS, *(["knobs"] if live else [])):
+        notebook.view(view).screenshot(path=target / f"{view}-{scheme}.png")
     page.locator(".jp-OutputArea-child").first.screenshot(path=target / f"board-{scheme}.png")
     page.close()
 

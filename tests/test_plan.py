@@ -245,3 +245,11 @@ def test_the_port_for_prometheus_is_kept_and_a_wrong_one_refused(tmp_path: Path)
     assert restored(tmp_path / "plan", {"task": TASK, "prometheus": 0}).prometheus == 0
     with pytest.raises(ConfigError, match=r"prometheus=70000: that is no port, and no address with one"):
         plan(tmp_path, prometheus=70000)
+
+
+def test_slots_that_stand_for_gpus_are_the_runs_machine(tmp_path: Path) -> None:
+    """The machine that the views draw and the profile's links are named by, whatever this one has."""
+    fields = {"task": wb.tasks.sorting(), "folder": tmp_path}
+    run = wb.Run({"actor": "0-1", "rollout": "2"}, topology=FOUR, **fields)
+    assert run._training.machine.ids == FOUR.ids
+    assert wb.Run("cpu", **fields)._training.machine.ids == ("cpu:0",)

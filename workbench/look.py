@@ -1,7 +1,6 @@
 """What can be seen of a run, live or past: everything here reads its events."""
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ from workbench.events import Event, EventLog, standing
 from workbench.metrics import Metrics, findings, metrics, records_of
 from workbench.records import HeldOut, RunStarted, Seen, Step
 from workbench.telemetry.bubbles import Bubbles, bubbles
-from workbench.topology import Topology
 
 if TYPE_CHECKING:
     from workbench.training import Training
@@ -111,13 +109,7 @@ class Look(Reading):
 
     def _watched(self) -> dict[str, Any]:
         """The machine, and the run itself: its knobs can be turned."""
-        return {"topology": self._machine, "run": self}
-
-    @cached_property
-    def _machine(self) -> Topology | None:
-        """Looked at once: that may take seconds."""
-        plan = self._training.plan
-        return Topology.detect() if plan.devices.device == "cuda" else plan.machine
+        return {"topology": self._training.machine, "run": self}
 
     @property
     def batch(self) -> "BatchTable":

@@ -218,9 +218,9 @@ class Opening:
                 self.judge.load_state(self._reward)
 
     @cached_property
-    def machine(self) -> Topology | None:
-        """What the run's devices are and what lies between them: this machine's GPUs, or the CPU slots that the map names."""
-        return Topology.detect() if self.plan.devices.device == "cuda" else machine_of(self.plan.devices, self.plan.machine)
+    def machine(self) -> Topology:
+        """What the run's devices are and what lies between them: the CPU slots that stand for them, or this machine. Looked at once."""
+        return machine_of(self.plan.devices, self.plan.machine) or Topology.detect()
 
     @property
     def routes(self) -> Routes:

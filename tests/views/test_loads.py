@@ -2,8 +2,8 @@
 
 import pytest
 
-from workbench.records import Restored
-from workbench.views.loads import POINTS, WIDTH, Loads, Use
+from workbench.records import PhaseBegan, Restored
+from workbench.views.loads import LEAST, POINTS, WIDTH, Loads, Use
 
 from . import made
 
@@ -36,7 +36,7 @@ def test_a_sample_is_read_as_it_was_written() -> None:
 def test_what_is_not_known_stays_unknown() -> None:
     loads = sampled(made.load("local:0", 3.0, None, None, None, why="n/a: MIG"))
     assert loads.latest["local:0"] == Use("local:0", why="n/a: MIG")
-    assert loads.busy("local:0") == loads.full("local:0") == [None] * POINTS
+    assert loads.busy("local:0") == loads.full("local:0") == [None] * LEAST
 
 
 def test_what_else_is_known_is_said_in_words() -> None:
@@ -89,6 +89,21 @@ def test_work_of_two_roles_at_the_same_time_is_nobodys() -> None:
     assert loads.of_role("actor", TOGETHER)[-2:] == [0, 1]
 
 
+def test_a_phase_that_still_runs_counts_until_now() -> None:
+    loads = filled(4.0, 0.6, ("local:0", "local:1"))
+    log = made.begun(APART)
+    log.emit(PhaseBegan(1, 1.5), phase="rollout")
+    for event in log.events:
+        loads.feed(event)
+    assert loads.of_role("rollout", APART)[-3:] == pytest.approx([0, 0.6, 0.6])  # the last stretch is not over, and full so far
+
+
+def test_what_is_shown_grows_to_three_minutes() -> None:
+    assert len(filled(3.0).busy("local:0")) == LEAST
+    assert len(filled(40 * WIDTH).busy("local:0")) == 40
+    assert len(filled(2 * POINTS * WIDTH).busy("local:0")) == POINTS
+
+
 def test_other_devices_do_not_disturb() -> None:
     loads = filled(3.0, 1.0, ("local:0", "local:1"))
     log = made.begun(APART)
@@ -109,5 +124,5 @@ def test_a_restore_begins_anew() -> None:
 
 
 def test_a_role_without_devices_that_were_sampled_has_nothing() -> None:
-    assert filled(3.0).of_role("reward", {"reward": ["cpu:0"]}) == [None] * POINTS
+    assert filled(3.0).of_role("reward", {"reward": ["cpu:0"]}) == [None] * LEAST
     assert filled(3.0).of_role("reward", {}) == []

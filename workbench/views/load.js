@@ -29,7 +29,8 @@ function linePath(values, width) {
 function ago(at, count, seconds) {
   const past = (count - 1 - at) * seconds;
   if (past < 1) return "now";
-  return past < 60 ? `${Math.round(past)} s ago` : `${Math.floor(past / 60)} min ${String(Math.round(past % 60)).padStart(2, "0")} s ago`;
+  const minutes = Math.floor(past / 60), rest = Math.round(past % 60);
+  return past < 60 ? `${Math.round(past)} s ago` : `${minutes} min ${rest ? `${String(rest).padStart(2, "0")} s ` : ""}ago`;
 }
 
 /** Who worked on a device at a stretch: in words, for who can't tell the colours apart. */
@@ -152,7 +153,7 @@ function render({ model, el }) {
     }
     for (const view of roles) view.read(at, { busy: whole(latest(view.row.busy)) });
     const count = chart.devices[0]?.busy.length ?? 0;
-    say(out.axis.children[0], count ? `${Math.round((count * chart.seconds) / 60)} min ago` : "");
+    say(out.axis.children[0], count ? ago(0, count, chart.seconds) : "");
     say(out.axis.children[1], at === null ? "" : ago(at, count, chart.seconds));
     say(out.axis.children[2], count ? "now" : "");
   };

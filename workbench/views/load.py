@@ -1,4 +1,4 @@
-"""``run.watch("load")``: how busy and how full each device was over the last three minutes, and which role kept it busy.
+"""``run.watch("load")``: how busy and how full each device was over the last minutes, up to three, and which role kept it busy.
 
 The browser gets a bounded description, never a history: the last stretches of each device as whole percents, a few kilobytes, when one
 more stretch has passed; and the numbers of now at most four times a second.
@@ -19,7 +19,7 @@ from workbench.views.badge import in_text, on_scene
 from workbench.views.described import described, numbers, percent
 from workbench.views.live import Live, Shown, source, words_alone
 from workbench.views.load_figure import draw
-from workbench.views.loads import POINTS, WIDTH, Loads
+from workbench.views.loads import WIDTH, Loads
 from workbench.views.now import Now
 from workbench.views.text import columns, spark
 
@@ -135,8 +135,9 @@ def text(shown: Courses) -> str:
         return f"{shown.title}\nno load was sampled yet"
     rows = [(row.device, row.now[0], row.now[1], spark(row.busy), ", ".join(row.roles)) for row in shown.devices]
     means = [(row.role, _mean(row.busy), "", spark(row.busy), "") for row in shown.roles if any(row.busy)]
-    minutes = f"the last {POINTS * shown.seconds / 60:.0f} min"
-    return "\n".join([shown.title, *columns([("device", "busy", "memory", minutes, "roles"), *rows, *means], "<>><<")])
+    seconds = len(shown.devices[0].busy) * shown.seconds
+    span = f"the last {seconds / 60:.3g} min" if seconds >= 60 else f"the last {seconds:.0f} s"
+    return "\n".join([shown.title, *columns([("device", "busy", "memory", span, "roles"), *rows, *means], "<>><<")])
 
 
 def _mean(values: Percents) -> str:

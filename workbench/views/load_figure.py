@@ -49,11 +49,12 @@ def _head(shown: "Courses") -> Iterator[Item]:
 
 
 def _axis(shown: "Courses", bottom: float) -> Iterator[Item]:
-    """Minutes before now."""
-    minutes = shown.seconds * len(shown.devices[0].busy) / 60
-    for ago in range(int(minutes) + 1):
-        x = RIGHT - (RIGHT - LEFT) * ago / minutes
-        yield Text(x, bottom + 12, f"{-ago} min" if ago else "now", 10.5, "muted", anchor="middle")
+    """Minutes before now; of less than two minutes every tenth second."""
+    seconds = shown.seconds * len(shown.devices[0].busy)
+    step, unit = (60, "min") if seconds >= 120 else (10, "s")
+    for ago in range(0, int(seconds) + 1, step):
+        x = RIGHT - (RIGHT - LEFT) * ago / seconds
+        yield Text(x, bottom + 12, f"{-ago // (60 if unit == 'min' else 1)} {unit}" if ago else "now", 10.5, "muted", anchor="middle")
 
 
 def _device(row: "Course", y: float) -> Iterator[Item]:

@@ -13,6 +13,7 @@ from workbench.roles import AT_WORK
 
 WIDTH = 1.5  # seconds of a bucket
 POINTS = 120  # buckets: three minutes
+LEAST = 20  # buckets, also of a run that has just begun: half a minute
 WINDOWS = 600  # phases that are remembered, for whose load it was
 
 
@@ -97,22 +98,30 @@ class Loads:
         self._newest: dict[str, tuple[Load, int]] = {}  # device -> its record, and its place there
         self._past: dict[str, deque[_Bucket]] = {}
         self._windows: deque[_Window] = deque(maxlen=WINDOWS)
+        self._running: dict[str, float] = {}  # phase -> since when
         self._end = 0  # the bucket of the newest sample
+        self._newest_mono = 0.0  # and its time
+        self._begin: int | None = None  # and that of the first
 
     def feed(self, event: Event) -> bool:
         """Take in one event. True where it holds samples."""
-        if event.kind == "phase":
+        if event.kind == "phase_began":
+            self._running[event.phase or ""] = event.data["begin_mono"]
+        elif event.kind == "phase":
             begin = event.data["begin_mono"]
+            self._running.pop(event.phase or "", None)
             self._windows.append(_Window(event.phase or "", begin, begin + event.data["seconds"]))
         elif event.kind == "restored":  # another process, another clock
             self._past.clear()
             self._windows.clear()
-            self._end = 0
+            self._running.clear()
+            self._end, self._begin = 0, None
         record = event.record if event.kind == "load" else None
         if not isinstance(record, Load):
             return False
         stretch = int(event.mono // WIDTH)
-        self._end = max(self._end, stretch)
+        self._end, self._newest_mono = max(self._end, stretch), event.mono
+        self._begin = stretch if self._begin is None else self._begin
         for at, device in enumerate(record.devices):
             self._newest[device] = (record, at)
             past = self._past.setdefault(device, deque(maxlen=POINTS))
@@ -136,6 +145,11 @@ class Loads:
         """Counts the stretches of time up to the newest sample: what is drawn of the past changes with it."""
         return self._end
 
+    @property
+    def count(self) -> int:
+        """How many stretches are shown: all since the first sample, up to three minutes."""
+        return min(POINTS, max(LEAST, self._end - (self._begin or 0) + 1))
+
     def busy(self, device: str) -> list[float | None]:
         """How busy it was, the newest last; None where there is no sample."""
         return self._column({bucket.at: bucket.mean for bucket in self._past.get(device, ())})
@@ -145,7 +159,7 @@ class Loads:
         return self._column({bucket.at: bucket.full for bucket in self._past.get(device, ())})
 
     def _column(self, values: Mapping[int, float | None]) -> list[float | None]:
-        return [values.get(at) for at in range(self._end - POINTS + 1, self._end + 1)]
+        return [values.get(at) for at in range(self._end - self.count + 1, self._end + 1)]
 
     def of_role(self, role: str, placement: Mapping[str, Sequence[str]]) -> list[float | None]:
         """How busy a role kept its devices: their use, for the share of the time in which only phases of this role ran there.
@@ -166,23 +180,26 @@ class Loads:
         """Who kept a device busy in each stretch: the role that worked there alone for the longest, "" where none did."""
         here = frozenset(role for role, devices in placement.items() if device in devices)
         shares = {role: self._shares(role, here) for role in here}
-        best = [max(shares, key=lambda role: shares[role][at], default="") for at in range(POINTS)]
+        best = [max(shares, key=lambda role: shares[role][at], default="") for at in range(self.count)]
         return [role if role and shares[role][at] > 0 else "" for at, role in enumerate(best)]
 
     def _shares(self, role: str, here: frozenset[str]) -> list[float]:
         """Of each bucket the share in which phases of ``role`` ran, and none of the other roles in ``here``."""
-        first = self._end - POINTS + 1
-        spans: list[list[tuple[float, float, bool]]] = [[] for _ in range(POINTS)]
-        for window in self._windows:
+        first, until = self._end - self.count + 1, self._newest_mono
+        spans: list[list[tuple[float, float, bool]]] = [[] for _ in range(self.count)]
+        running = [_Window(phase, begin, until) for phase, begin in self._running.items()]
+        for window in (*self._windows, *running):
             workers = {*AT_WORK.get(window.phase, ())} & here
             for at in range(max(first, int(window.begin // WIDTH)), min(self._end, int(window.end // WIDTH)) + 1 if workers else first):
-                begin = at * WIDTH
-                spans[at - first].append((max(window.begin, begin), min(window.end, begin + WIDTH), role in workers))
-        return [_alone(found) / WIDTH for found in spans]
+                begin, end = at * WIDTH, min(until, (at + 1) * WIDTH)
+                spans[at - first].append((max(window.begin, begin), min(window.end, end), role in workers))
+        lengths = [WIDTH] * (self.count - 1) + [max(until - self._end * WIDTH, 1e-9)]  # the last stretch is not over
+        return [_alone(found) / length for found, length in zip(spans, lengths, strict=True)]
 
 
 def _alone(spans: Sequence[tuple[float, float, bool]]) -> float:
     """Seconds in which a span that is mine ran, and none that is not. Spans: begin, end, whether it is mine."""
+    spans = [span for span in spans if span[0] < span[1]]
     edges = sorted({edge for begin, end, _ in spans for edge in (begin, end)})
     total = 0.0
     for low, high in pairwise(edges):
