@@ -218,9 +218,10 @@ class Opening:
                 self.judge.load_state(self._reward)
 
     @cached_property
-    def machine(self) -> Topology:
-        """What the run's devices are and what lies between them: the CPU slots that stand for them, or this machine. Looked at once."""
-        return machine_of(self.plan.devices, self.plan.machine) or Topology.detect()
+    def machine(self) -> Topology | None:
+        """What the run's devices are and what lies between them: CPU slots, or the GPUs of this machine, looked at once; None: its CPU."""
+        slots = machine_of(self.plan.devices, self.plan.machine)
+        return Topology.detect() if slots is None and self.plan.devices.device == "cuda" else slots
 
     @property
     def routes(self) -> Routes:

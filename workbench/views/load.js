@@ -153,7 +153,7 @@ function render({ model, el }) {
     }
     for (const view of roles) view.read(at, { busy: whole(latest(view.row.busy)) });
     const count = chart.devices[0]?.busy.length ?? 0;
-    say(out.axis.children[0], count ? ago(0, count, chart.seconds) : "");
+    say(out.axis.children[0], count ? ago(-1, count, chart.seconds) : "");
     say(out.axis.children[1], at === null ? "" : ago(at, count, chart.seconds));
     say(out.axis.children[2], count ? "now" : "");
   };
