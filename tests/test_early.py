@@ -216,7 +216,7 @@ def test_an_evaluation_at_rest_that_waits_leaves_the_state_as_it_is(run: Run) ->
     tries = run.plan.reward.tries
     until(lambda: run.plan.reward.tries > tries)
     run.plan.reward.down.clear()
-    run._training.nudge.set()
+    run._training.waiting.nudge.set()
     asking.join()
     assert run.state == "finished"
     assert wb.Run.load(run.path).error == ""  # waiting is no failure
@@ -229,5 +229,5 @@ def test_stopped_is_what_a_stop_raises_there(run: Run) -> None:
 
     run._stop.set()
     with pytest.raises(Stopped):
-        run._training.patiently(down)
+        run._training.waiting(down)
     run._stop.clear()

@@ -20,7 +20,7 @@ LEVELS = {
         *("run", "life", "lasting", "look", "training", "opening", "loop", "stages", "ahead", "early", "beside", "judge", "supply"),
         *(
             "knobs",
-            "rests",
+            "waiting",
             "plan",
             "replan",
             "checkpoint",

@@ -31,7 +31,7 @@ class Life(Look):
         self._lock, self._claim = threading.RLock(), threading.Lock()
         self._go.set()
         self._training = Training(plan, self._stop.is_set, past)
-        self._training.on_wait, self._waits = self._on_wait, False
+        self._training.waiting.on_wait, self._waits = self._on_wait, False
         self._thread: threading.Thread | None = None
         self._loop: weakref.ref[Generator[Step]] | None = None  # the caller's; held weakly, so that leaving the loop ends it
         self._iterating = False
@@ -204,7 +204,7 @@ class Life(Look):
             raise StateError("run.resume", found, "train(n) or start(n) to make n more steps")
         self._resting.clear()
         self._go.set()
-        self._training.nudge.set()
+        self._training.waiting.nudge.set()
 
     def stop(self) -> None:
         """End training now: the step in progress is dropped, within a second also in a long rollout. ``start`` may follow.

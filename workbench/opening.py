@@ -1,7 +1,6 @@
 """What a run is made of while it lives: its team, its judge, its prompts, its records; opened, made anew after a loss, and closed."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -12,7 +11,7 @@ from workbench import checkpoint
 from workbench.ahead import Ahead
 from workbench.batch import Batch
 from workbench.checkpoint import Checkpoints, Past, RunState
-from workbench.errors import ConfigError, RewardServiceError, StateError, Stopped
+from workbench.errors import ConfigError, StateError, Stopped
 from workbench.events import EventLog, standing
 from workbench.folder import RunFolder
 from workbench.following import Following
@@ -22,7 +21,6 @@ from workbench.models.resolve import resolve_model
 from workbench.models.tokenizer import Tokenizer
 from workbench.plan import FILE, RunPlan
 from workbench.records import Notice, Progress, Restored
-from workbench.rests import Rests
 from workbench.rewards import Service
 from workbench.roles import Role
 from workbench.runtime.assemble import assemble, choose
@@ -33,12 +31,12 @@ from workbench.stages import Crew
 from workbench.supply import Supply
 from workbench.telling import driver_seats, resolved, started, versions
 from workbench.topology import Topology
+from workbench.waiting import Waiting
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _OPENING = threading.Lock()
-RETRY_SECONDS = 5.0  # between two tries of a reward service that is down; its client has made some of its own
 
 
 class Opening:
@@ -61,9 +59,7 @@ class Opening:
         self._saved_at = 0  # the step of the last checkpoint
         self._reward: Any = None  # the reward's memory at the end of the last whole step
         self._unasked = self.judge.state()  # the reward's memory before the run
-        self.rests = Rests()
-        self.nudge = threading.Event()  # ask a reward service that is down again, now
-        self.on_wait: Callable[[str], None] = lambda text: None  # told why the run waits for it, and "" once it goes on
+        self.waiting = Waiting(self.log, should_stop)
         self._kl: tuple[float, float] | None = None  # the weight of a KL that adapts: as it was set, and as it is now
         self._made = (0, 0)  # optimizer steps of actor and critic at the end of the last whole step
         self._waking: tuple[RunState, dict[str, Tensor]] | None = None  # from the checkpoint, until the models are there
@@ -147,7 +143,7 @@ class Opening:
             self.judge = JudgeThere(team)
             self.judge.load_state(self._reward)
         self._reward = self.judge.state()
-        self.crew = Crew(team, self.judge, settings.algo, settings.sampling, self.should_stop, self.patiently)
+        self.crew = Crew(team, self.judge, settings.algo, settings.sampling, self.should_stop, self.waiting)
 
     def _critic_model(self, actor: Path) -> Path | None:
         """Of a critic that has its own: the folder. Raises ConfigError where it reads other tokens than the actor writes."""
@@ -238,32 +234,6 @@ class Opening:
         return routes(split(self.plan.devices, machine), inline=inline, mode=self.plan.mode)
 
     # ------------------------------------------------------------ inside
-
-    def patiently(self, work: Callable[[], list[float]]) -> list[float]:
-        """``work()``, again and again while a reward service is down: nothing that was sampled is lost meanwhile. Raises Stopped."""
-        waiting = False
-        try:
-            while True:
-                began = time.monotonic()
-                try:
-                    return work()
-                except RewardServiceError as error:
-                    if not waiting:
-                        self.log.emit(Notice(f"the run rests until the reward answers again: {error}"))
-                    waiting = True
-                    self.on_wait(str(error))
-                    self._wait_a_moment()
-                self.rests.add(time.monotonic() - began)
-        finally:
-            if waiting:
-                self.on_wait("")
-
-    def _wait_a_moment(self) -> None:
-        self.nudge.clear()
-        end = time.monotonic() + RETRY_SECONDS
-        while time.monotonic() < end and not self.nudge.wait(0.05):
-            if self.should_stop():
-                raise Stopped("reward")
 
     @property
     def _crew(self) -> Crew:

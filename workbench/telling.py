@@ -15,13 +15,13 @@ from workbench.events import EventLog
 from workbench.mapping import DeviceMap
 from workbench.plan import RunPlan
 from workbench.records import Answers, Phase, PhaseBegan, RunStarted, Samples
-from workbench.rests import Rests
 from workbench.runtime.account import Account, records
 from workbench.runtime.pools import homes
 from workbench.runtime.seat import Seat
 from workbench.runtime.team import Team
 from workbench.supply import Supply
 from workbench.topology.detection.host import nodes_with
+from workbench.waiting import Rests
 
 DRAWN_AT_ONCE = 256  # prompts, between two looks whether to stop
 SHOWN = 8  # rows of every batch, and of every evaluation

@@ -71,7 +71,7 @@ class Training(Opening):
 
     def _book(self, number: int, position: int) -> StepBook:
         accounts = self._crew.team.accounts
-        return StepBook(self.log, self._supply, number, position, self.should_stop, self.rests, accounts)
+        return StepBook(self.log, self._supply, number, position, self.should_stop, self.waiting.rests, accounts)
 
     def _begin(self, number: int) -> tuple[Crew, float]:
         """The rules and the learning rate of a step that begins."""

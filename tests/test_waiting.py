@@ -6,8 +6,8 @@ import time
 import pytest
 
 from workbench.events import EventLog
-from workbench.rests import Rests
 from workbench.telling import StepBook
+from workbench.waiting import Rests
 
 
 def in_thread(work) -> None:
