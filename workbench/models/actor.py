@@ -190,6 +190,12 @@ class Actor(Base):
         self._check_frozen("deltas()")
         return whole_factors(self._factors)
 
+    @property
+    def adapted(self) -> tuple[str, ...]:
+        """The names of ``base_weights`` that the adapter adds to."""
+        self._check_frozen("adapted")
+        return tuple(self._factors)
+
     @cached_property
     def _factors(self) -> dict[str, Factors]:
         """As they lie: looked up once, for a model has thousands of modules."""

@@ -58,6 +58,7 @@ class Engine:
         self.version = 0  # of the adapter that is resident, or of the weights that were written; 0: the checkpoint's
         self._count = 0
         self._asleep: set[str] = set()
+        self.drops = 0  # how often it has dropped its weights to sleep
         self._llm = start(plan, self.ranks)
         if plan.tp > 1:
             inner.drop_message_queue()
@@ -227,6 +228,7 @@ class Engine:
     def sleep(self) -> None:
         """Give the GPU's memory back (``VLLM(sleep=True)``). Weights that will be written anew are dropped, others wait on the host."""
         self._llm.llm_engine.sleep(level=1 if self.plan.takes_adapter else 2)
+        self.drops += not self.plan.takes_adapter
         self._asleep = {"weights", "kv_cache"}
 
     def wake(self, part: str) -> None:

@@ -6,11 +6,11 @@ Which slices go where is planned once, from how both sides lie over the ranks (r
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
 
 from workbench.errors import StateError
 from workbench.models.actor import Actor
-from workbench.reshard.apply import Read, apply
+from workbench.reshard.apply import Moved, Read, apply
 from workbench.reshard.lying import Engine as Engines
 from workbench.reshard.lying import Lying
 from workbench.reshard.merge import Delta, Measured, Merging, merging, plain
@@ -36,6 +36,8 @@ class ByWeights:
         self.parameters = tuple(parameter for one in laid for parameter in parameters_of(one, tensors[one.tensor]))
         engines = Engines(engine.plan.tp, ranks.size // engine.plan.tp, engine.plan.strided)
         self.schedule: Schedule = schedule(self.parameters, _lying(actor, self.parameters), engines)
+        self._changing = _of(self.schedule, frozenset(actor.adapted)) if actor.plan.lora else self.schedule
+        self._drops = -1  # how often the engine had dropped its weights when all of them were proved last
 
     def deliver(self, actor: Actor, version: int) -> Arrival:
         """Every rank's slices, bucket by bucket, and the proof over all ranks."""
@@ -44,16 +46,7 @@ class ByWeights:
         self._holds_actor = True
         pushed = time.monotonic()
         proven_read = Measured.of(read, version) if isinstance(read, Merging) else read
-        self._proven = proven = prove_weights(
-            self.schedule,
-            self.parameters,
-            proven_read,
-            self._target,
-            rank=self._rank,
-            group=self._group,
-            version=version,
-            previous=self._proven,
-        )
+        self._proven = proven = self._prove(proven_read, version)
         lost = proven_read.rounding if isinstance(proven_read, Measured) else None
         return Arrival(
             bytes=moved.received,
@@ -64,6 +57,22 @@ class ByWeights:
             scheduled=self.schedule.loads[self._rank].received,
             rounding=lost,
         )
+
+    def _prove(self, read: Read, version: int) -> Proven:
+        """Raises SyncError; then everything is written next time."""
+        drops, self._drops = self.engine.drops, -1
+        proven = prove_weights(
+            self.schedule,
+            self.parameters,
+            read,
+            self._target,
+            rank=self._rank,
+            group=self._group,
+            version=version,
+            previous=self._proven,
+        )
+        self._drops = drops
+        return proven
 
     @contextmanager
     def base(self, actor: Actor | None) -> Iterator[None]:
@@ -88,11 +97,19 @@ class ByWeights:
             return plain(actor.weights())
         return merging(actor.base_weights(), {name: Delta(*delta) for name, delta in actor.deltas().items()})
 
-    def _write(self, read: Read, version: int) -> Any:
+    def _write(self, read: Read, version: int) -> Moved:
+        """Everything; where nothing goes between ranks, only what an adapter changes once the engine has the rest, proved."""
+        plan = self._changing if not self.schedule.copies and self._drops == self.engine.drops else self.schedule
         self._holds_actor = False
-        moved = apply(self.schedule, read, self._target, rank=self._rank, group=self._group)
+        moved = apply(plan, read, self._target, rank=self._rank, group=self._group)
         self.engine.written(version)
         return moved
+
+
+def _of(plan: Schedule, names: frozenset[str]) -> Schedule:
+    """What ``plan`` does for some parameters."""
+    stays, copies = (tuple(copy for copy in some if copy.parameter in names) for some in (plan.stays, plan.copies))
+    return replace(plan, stays=stays, copies=copies)
 
 
 def _lying(actor: Actor, parameters: Sequence[Parameter]) -> Lying:
