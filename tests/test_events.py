@@ -17,7 +17,7 @@ from workbench.metrics import records_of
 from workbench.past import load
 from workbench.records import Load, RunStarted, State, Step
 from workbench.telemetry import LoadLookout
-from workbench.telemetry.csv_log import CsvLog
+from workbench.telemetry.csv_log import HEADER, CsvLog
 
 FEW = 8
 
@@ -136,6 +136,20 @@ def test_a_table_is_written_as_samples_come_and_goes_on_after_a_restore(few: Non
     assert [row["device"] for row in rows(tmp_path / "load.csv")] == ["local:0"] * 40
     with pytest.raises(StorageError, match=r"write .*nowhere"):
         CsvLog(log, tmp_path / "nowhere" / "load.csv")
+
+
+@pytest.mark.parametrize("kept", [b"", b"time,mo", b"time,mono\r\n1,2\r\n", b"time,mono\r\n1,2\r\n3", b"a\r\n" + b"x" * 200_000])
+def test_a_line_that_was_cut_off_is_no_part_of_the_next(tmp_path: Path, kept: bytes) -> None:
+    path = tmp_path / "load.csv"
+    path.write_bytes(kept)
+    log = EventLog()
+    table = CsvLog(log, path)
+    written(log, 1, 2)
+    table.close()
+    found = path.read_bytes()
+    whole = kept[: kept.rfind(b"\n") + 1] or ",".join(HEADER).encode() + b"\r\n"
+    assert found.startswith(whole)
+    assert [line.split(b",")[3] for line in found.removeprefix(whole).splitlines()] == [b"local:0"] * 2
 
 
 def test_a_table_that_can_not_be_written_ends_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -220,6 +220,7 @@ def broken(path: Path, line: int, text: bytes) -> None:
 
 WHERE = b'"time": 1, "mono": 1, "node": "local", "device": null, "role": null, "phase": null'
 STEP_OF_NOTHING = b'{"seq": 4, %s, "kind": "step", "data": {}}\n' % WHERE
+PROGRESS = b'{"seq": 4, %s, "kind": "progress", "data": {"what": "steps", "done": 1, "total": %%s}}\n' % WHERE
 
 
 @pytest.mark.parametrize(
@@ -230,6 +231,12 @@ STEP_OF_NOTHING = b'{"seq": 4, %s, "kind": "step", "data": {}}\n' % WHERE
         (b"\xff\xfe\n", "line 5 is damaged|can't decode"),
         (STEP_OF_NOTHING, "line 5 is damaged, or written by another version"),
         (STEP_OF_NOTHING.replace(b'"step"', b'"dance"'), "event of kind 'dance': this version knows run_started"),
+        (STEP_OF_NOTHING.replace(b'"mono": 1', b'"mono": NaN'), r"line 5 is no event \(mono is nan\)"),
+        (STEP_OF_NOTHING.replace(b'"data": {}', b'"data": []'), r"line 5 is no event \(data is \[\]\)"),
+        (STEP_OF_NOTHING.replace(b'"node": "local"', b'"node": 3'), r"line 5 is no event \(node is 3\)"),
+        (PROGRESS % b'"x"', r"line 5 is damaged, or written by another version \(total is 'x'\)"),
+        (PROGRESS % b"NaN", r"line 5 is damaged, or written by another version \(total is nan\)"),
+        (PROGRESS % b"null", r"line 5 is damaged, or written by another version \(total is None\)"),
     ],
 )
 def test_a_damaged_line_is_named(write: Write, text: bytes, message: str) -> None:

@@ -9,6 +9,7 @@ import workbench as wb
 from workbench.errors import ConfigError, StateError, StorageError
 from workbench.events import EventLog
 from workbench.profiling import keep, profiled_steps
+from workbench.telemetry.traffic import Recording
 
 
 def test_steps_are_numbers_in_order_once_each():
@@ -31,6 +32,9 @@ def test_steps_are_numbers_in_order_once_each():
         (3, "that is a int"),
         ("3-5", "that is a str"),
         ({3}, "that is a set"),
+        (bytearray(b"3"), "that is a bytearray"),
+        (range(10**12, 0, -1), "each of these steps would leave a trace of every rank, and at most 1000 of a run are profiled"),
+        (range(1, 10**18), "each of these steps would leave a trace of every rank, and at most 1000 of a run are profiled"),
     ],
 )
 def test_what_is_no_list_of_steps_is_refused_where_it_is_written(asked: Any, found: str, tmp_path: Path):
@@ -46,16 +50,40 @@ def test_before_a_profiled_step_there_is_nothing_to_show(tmp_path: Path):
             _ = run.profile
 
 
-class Silent:
-    """A team that recorded nothing."""
-
-    is_broken = False
-
-    def everyone(self, method: str, *args: Any) -> list[Any]:
-        return []
-
-
 def test_a_folder_that_takes_no_traces_is_said(tmp_path: Path):
     (tmp_path / "profile").write_text("in the way")
     with pytest.raises(StorageError, match=r"traces in .*profile/step-000003: it can't be written"):
-        keep(Silent(), 3, tmp_path, EventLog(), None)  # type: ignore[arg-type]
+        keep([], 3, tmp_path, EventLog(), None)
+
+
+class Full(EventLog):
+    """A log whose file takes nothing."""
+
+    def _catch_up(self) -> None:
+        raise StorageError("write", "No space left on device", "free space")
+
+
+def test_on_a_full_disk_every_sum_is_kept_for_later(tmp_path: Path):
+    log = Full()
+    one = Recording("actor", "sync", 0, "cpu:0", ("cpu:0",), 0.5, (), {"traceEvents": []})
+    with pytest.raises(StorageError, match="No space left"):
+        keep([[one]], 3, tmp_path, log, None)
+    assert [event.kind for event in log.events] == ["profiled", "phase_profile"]
+
+
+def test_traces_are_there_all_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    one = Recording("actor", "sync", 0, "cpu:0", ("cpu:0",), 0.5, (), {"traceEvents": []})
+    keep([[one]], 3, tmp_path, EventLog(), None)
+    before = sorted((tmp_path / "profile").rglob("*"))
+    write = Path.write_text
+
+    def full(path: Path, *args: Any, **named: Any) -> int:
+        if path.name == "all.json":
+            raise OSError(28, "No space left on device")
+        return write(path, *args, **named)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    for step in (3, 4):
+        with pytest.raises(StorageError, match=r"traces in .*: it can't be written: No space left"):
+            keep([[one]], step, tmp_path, EventLog(), None)
+    assert sorted((tmp_path / "profile").rglob("*")) == before

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import ConfigError, StateError, StorageError
+from workbench.fitting import uneven, unlike
 from workbench.records import Load, Record, kind_of, record_from
 
 Listener = Callable[["Event"], None]
@@ -82,6 +83,7 @@ class EventLog:
             if not path.is_file():
                 raise ConfigError(f"events in {path}", "there is no such file", "give the folder of a run that has begun")
             self.events = read_kept(path)
+            check_understood(path, self.events)
             self._count = self.events[-1].seq + 1 if self.events else 0
             self._loads = sum(event.kind == "load" for event in self.events)
             self._goes_on = bool(self.events)
@@ -218,6 +220,26 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def _event(path: Path, number: int, line: bytes) -> Event:
     try:
-        return Event(**json.loads(line))
+        event = Event(**json.loads(line))
+        wrong = unlike(Event, vars(event))
     except (ValueError, TypeError, RecursionError) as error:
-        raise ConfigError(f"events in {path}", f"line {number} is no event ({error})", "take the file of an intact run") from error
+        raise _damaged(path, f"line {number} is no event ({error})") from error
+    if wrong:
+        raise _damaged(path, f"line {number} is no event ({wrong})")
+    return event
+
+
+def check_understood(path: Path, events: Iterable[Event]) -> None:
+    """Raise ConfigError where a record of ``events``, which were read from ``path``, can't be made, or holds what it can't hold."""
+    for event in events:
+        try:
+            record = event.record
+            wrong = unlike(type(record), vars(record)) or uneven(record)
+        except TypeError as error:
+            wrong = str(error)
+        if wrong:
+            raise _damaged(path, f"line {event.seq + 1} is damaged, or written by another version ({wrong})")
+
+
+def _damaged(path: Path, found: str) -> ConfigError:
+    return ConfigError(f"events in {path}", found, "take the file of an intact run")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ConfigError
-from workbench.events import Event, EventLog, read_kept, standing
+from workbench.events import Event, EventLog, check_understood, read_kept, standing
 from workbench.folder import is_alive
 from workbench.look import Reading
 from workbench.metrics import records_of
@@ -166,17 +166,10 @@ def _some(names: Sequence[str]) -> str:
 
 def _read(file: Path) -> list[Event]:
     """The events of a file, each one understood; of the samples of the load those that a live run would have kept."""
-    line = 0
-    cause: Exception
     try:
         events = read_kept(file)
-        for event in events:
-            line = event.seq + 1
-            _ = event.record
     except OSError as error:
-        found, cause = f"it can't be read: {error.strerror or error}", error
-    except (TypeError, AttributeError, UnicodeDecodeError) as error:
-        found, cause = f"line {line} is damaged, or written by another version ({error})", error
-    else:
-        return events
-    raise ConfigError(f"events in {file}", found, "take the file of an intact run") from cause
+        found = f"it can't be read: {error.strerror or error}"
+        raise ConfigError(f"events in {file}", found, "take the file of an intact run") from error
+    check_understood(file, events)
+    return events

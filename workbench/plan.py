@@ -23,7 +23,7 @@ from workbench.runtime.pools import in_driver, machine_of
 from workbench.runtime.settings import Ray
 from workbench.tasks import Task
 from workbench.telemetry.exporter import endpoint
-from workbench.telemetry.sampler import MOST_HZ
+from workbench.telemetry.sampler import LEAST_HZ, MOST_HZ
 from workbench.topology import Topology
 
 FILE = "plan.json"
@@ -73,8 +73,9 @@ class RunPlan:
         check_kind("full", self.full, bool, "True to train all weights, False for an adapter")
         check_kind("load_csv", self.load_csv, bool, "True to write load.csv")
         check_kind("load_hz", self.load_hz, float, "samples a second, such as 2.0")
-        if not 0 <= self.load_hz <= MOST_HZ:
-            raise ConfigError(f"load_hz={self.load_hz}", f"devices are sampled up to {MOST_HZ:g} times a second", "give 0 for not at all")
+        if self.load_hz and not LEAST_HZ <= self.load_hz <= MOST_HZ:
+            found = f"devices are sampled {LEAST_HZ:g} to {MOST_HZ:g} times a second"
+            raise ConfigError(f"load_hz={self.load_hz}", found, "give 0 for not at all")
         if self.load_csv and not self.load_hz:
             raise ConfigError("load_csv=True with load_hz=0", "nothing is sampled, so the table stays empty", "leave one of them out")
         check_kind("held_out", self.held_out, int, "a number of prompts, 0 for none")

@@ -3,12 +3,12 @@
 import json
 import shutil
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from workbench.errors import ConfigError, StorageError
 from workbench.events import EventLog
-from workbench.records import PHASES, Profiled
+from workbench.records import PHASES, Profiled, Record
 from workbench.runtime.team import Team
 from workbench.telemetry.profile import Trace
 from workbench.telemetry.profile_trace import joined
@@ -16,6 +16,8 @@ from workbench.telemetry.traffic import Recording, links, phases, traffic
 from workbench.topology import Topology
 
 ALL = "all.json"  # the trace of every rank of every role
+MOST_STEPS = 1000
+Recorded = Sequence[Sequence[Recording]]  # process by process
 
 
 def profiled_steps(asked: object) -> tuple[int, ...]:
@@ -23,16 +25,24 @@ def profiled_steps(asked: object) -> tuple[int, ...]:
     if asked is None:
         return ()
     words, fix = f"Run(profile={asked!r})", "write profile=range(3, 5) for steps 3 and 4, or leave it out"
-    if isinstance(asked, str | bytes) or not isinstance(asked, Sequence):
+    if isinstance(asked, str | bytes | bytearray | memoryview) or not isinstance(asked, Sequence):
         raise ConfigError(words, f"that is a {type(asked).__name__}", fix)
     if not asked:
         raise ConfigError(words, "that is no step at all", fix)
+    if not isinstance(asked, range) or asked[0] < 1 or asked[-1] < 1:
+        _check_each(asked, words, fix)
+    if any(True for _ in islice(asked, MOST_STEPS, None)):
+        found = f"each of these steps would leave a trace of every rank, and at most {MOST_STEPS} of a run are profiled"
+        raise ConfigError(words if isinstance(asked, range) else "Run(profile=...)", found, fix)
+    return tuple(sorted(set(asked)))
+
+
+def _check_each(asked: Sequence[object], words: str, fix: str) -> None:
     for step in asked:
         if not isinstance(step, int) or isinstance(step, bool):
             raise ConfigError(words, f"{step!r} is a {type(step).__name__}", fix)
         if step < 1:
             raise ConfigError(words, f"there is no step {step}: the first is 1", fix)
-    return tuple(sorted(set(asked)))
 
 
 def begin(team: Team) -> None:
@@ -46,9 +56,13 @@ def drop(team: Team) -> None:
         team.everyone("record", False)
 
 
-def keep(team: Team, step: int, folder: Path, log: EventLog, machine: Topology | None) -> None:
-    """Get what the workers recorded of ``step``: traces into ``folder``, sums into ``log``. Raises StorageError on a full disk."""
-    recorded: list[list[Recording]] = [found for _, found in team.everyone("recorded")]
+def end(team: Team) -> Recorded:
+    """What every worker recorded; none does any more."""
+    return tuple(tuple(found) for _, found in team.everyone("recorded"))
+
+
+def keep(recorded: Recorded, step: int, folder: Path, log: EventLog, machine: Topology | None) -> None:
+    """Write what the workers recorded of ``step``: traces into ``folder``, sums into ``log``. Raises StorageError on a full disk."""
     mine = sorted(chain.from_iterable(recorded), key=lambda one: PHASES.index(one.phase))
     path = folder / "profile" / f"step-{step:06d}"
     try:
@@ -56,22 +70,42 @@ def keep(team: Team, step: int, folder: Path, log: EventLog, machine: Topology |
     except OSError as error:
         found = f"it can't be written: {error.strerror or error}"
         raise StorageError(f"traces in {path}", found, "free space, or leave profile=... out; then start()") from error
-    log.emit(Profiled(step, str(path.relative_to(folder)), ALL, sum(bool(found) for found in recorded)))
-    for one in (*phases(step, mine), *traffic(step, mine)):
-        log.emit(one.record, role=one.role, phase=one.phase)
-    for link in links(step, mine, machine):
-        log.emit(link)
+    processes = sum(bool(found) for found in recorded)
+    told: list[tuple[Record, str | None, str | None]] = [(Profiled(step, str(path.relative_to(folder)), ALL, processes), None, None)]
+    told += [(one.record, one.role, one.phase) for one in (*phases(step, mine), *traffic(step, mine))]
+    told += [(link, None, None) for link in links(step, mine, machine)]
+    _emit(log, told)
+
+
+def _emit(log: EventLog, told: Sequence[tuple[Record, str | None, str | None]]) -> None:
+    """All of them, each with its role and phase, also where the file can't be written; then raises StorageError."""
+    problem: StorageError | None = None
+    for record, role, phase in told:
+        try:
+            log.emit(record, role=role, phase=phase)
+        except StorageError as error:
+            problem = error
+    if problem is not None:
+        raise problem
 
 
 def _write(path: Path, recorded: Sequence[Recording]) -> None:
-    """One trace for each rank of each role, named so, and one of all. A step that is made again replaces what there was."""
-    if path.exists():
-        shutil.rmtree(path)
-    path.mkdir(parents=True)
+    """One trace for each rank of each role, named so, and one of all: all or none. A step that is made again replaces what there was."""
     tracks: dict[tuple[str, int], list[tuple[str, Trace]]] = {}
     for one in recorded:
         track = f"{one.role} · rank {one.rank} of {len(one.world)} · {one.device}"
         tracks.setdefault((one.role, one.rank), []).append((track, one.trace))
-    for (role, rank), traces in tracks.items():
-        (path / f"{role}-{rank}.json").write_text(json.dumps(joined(traces)), encoding="utf-8")
-    (path / ALL).write_text(json.dumps(joined(list(chain.from_iterable(tracks.values())))), encoding="utf-8")
+    made = {f"{role}-{rank}.json": joined(traces) for (role, rank), traces in tracks.items()}
+    made[ALL] = joined(list(chain.from_iterable(tracks.values())))
+    fresh = path.with_name(f".{path.name}")
+    shutil.rmtree(fresh, ignore_errors=True)  # of a process that was killed
+    fresh.mkdir(parents=True)
+    try:
+        for name, trace in made.items():
+            (fresh / name).write_text(json.dumps(trace), encoding="utf-8")
+        if path.exists():
+            shutil.rmtree(path)
+        fresh.rename(path)
+    except OSError:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise

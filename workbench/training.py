@@ -47,6 +47,7 @@ class Training(Opening):
             if self.plan.overlap and number < self.end:
                 self._ahead = Ahead(*self._begin(number + 1), self._book(number + 1, book.position))
             outcome = learn(number, sampled, rate, book.phase, lambda: self._rest_engines(book))
+            recorded = profiling.end(self._crew.team) if number in self.plan.profile else None
         except BaseException:
             self.rest()
             self.knobs.give_back(number)
@@ -58,7 +59,8 @@ class Training(Opening):
             self.log.emit(outcome.sync, role="rollout", phase="sync")
         record = outcome.record(number, rate, time.monotonic() - began - book.rested, book.spent)
         self._reward = reward
-        return self._ended(replace(record, data_wait_seconds=book.waited, rested_seconds=book.rested), outcome, book.position)
+        made = self._ended(replace(record, data_wait_seconds=book.waited, rested_seconds=book.rested), outcome, book.position, recorded)
+        return made
 
     def _sampled(self, ahead: Ahead | None, book: StepBook, crew: Crew) -> Sampled:
         """The step's experience: sampled now, or waited for."""
@@ -111,7 +113,7 @@ class Training(Opening):
         if self._ahead is not None:
             self._ahead.wait()
 
-    def _ended(self, record: Step, outcome: Outcome, position: int) -> Step:
+    def _ended(self, record: Step, outcome: Outcome, position: int, recorded: profiling.Recorded | None) -> Step:
         """The step is made: count it and write it down."""
         team = self._crew.team
         team.count(step_ended=True)
@@ -122,8 +124,8 @@ class Training(Opening):
         self.log.emit(samples(record.step, outcome.batch))
         for device, peak in team.peak_memory_gib().items():
             self.log.emit(Memory(peak), device=device)
-        if record.step in self.plan.profile:
-            profiling.keep(team, record.step, self.folder.make(), self.log, self.machine)
+        if recorded is not None:
+            profiling.keep(recorded, record.step, self.folder.make(), self.log, self.machine)
         for lookout in self._lookouts:
             for seen in lookout.news(self.log.events):
                 self.log.emit(seen)

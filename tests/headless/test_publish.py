@@ -146,3 +146,65 @@ def test_the_command(write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (again.exit_code, "there is a file already" in again.output) == (2, True)
     assert CliRunner().invoke(main, ["publish", "n.ipynb", "--html"]).exit_code == 0
     assert Path("n.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("nbformat",), None),
+        (("nbformat_minor",), "x"),
+        (("metadata", "kernelspec"), None),
+        (("metadata", "language_info"), 5),
+        (("cells", 0, "source"), None),
+        (("cells", 0, "cell_type"), {}),
+        (("cells", 0, "outputs"), [{}]),
+        (("cells", 0, "outputs", 0, "metadata"), None),
+        (("cells", 0, "outputs", 0, "data", "text/html"), 5),
+    ],
+)
+@pytest.mark.parametrize("html", [False, True])
+def test_what_nbformat_stumbles_over_is_no_notebook(write: Any, place: tuple[Any, ...], value: Any, html: bool) -> None:
+    path = write(cell("1", 1, new_output("display_data", data={"text/html": "<b>x</b>"})))
+    whole = json.loads(path.read_text())
+    part = whole
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = value
+    path.write_text(json.dumps(whole))
+    with pytest.raises(ConfigError, match=r"notebook .*n\.ipynb: it is no notebook \(.+\)"):
+        publish(path, html=html, masks=Masks())
+
+
+def test_a_notebook_with_more_than_its_format_knows_is_one(write: Any) -> None:
+    path = write(cell("1", 1))
+    path.write_text(path.read_text().replace('"nbformat_minor": 5', '"nbformat_minor": 4'))  # cells have had ids since 5
+    assert publish(path, masks=Masks()).target.exists()
+
+
+def test_half_a_character_is_a_question_mark(write: Any) -> None:
+    path = write(cell("1", 1, stream("hi HALF")))
+    path.write_text(path.read_text().replace("HALF", "\\ud83d"))
+    assert '"hi ?"' in publish(path, masks=Masks()).target.read_text()
+    assert "hi ?" in publish(path, html=True, masks=Masks()).target.read_text()
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".ipynb", "n.ipynb/x.ipynb", "none/x.ipynb"])
+def test_where_nothing_can_be_written(write: Any, tmp_path: Path, name: str) -> None:
+    path = write(cell("1", 1))
+    with pytest.raises(ConfigError, match=r"--out .*: it can't be written"):
+        publish(path, tmp_path / name, masks=Masks())
+    assert [file.name for file in tmp_path.iterdir()] == ["n.ipynb"]
+
+
+@pytest.mark.parametrize("text", ["![a folder](.)", "![none](attachment:none.png)"])
+def test_a_text_that_can_not_be_drawn_is_told(write: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"a page of .*n\.ipynb: a text or an output can't be drawn"):
+        publish(write(new_markdown_cell(text), cell("1", 1)), html=True, masks=Masks())
+
+
+def test_a_page_leads_nowhere_by_itself(write: Any) -> None:
+    html = '<meta http-equiv="refresh" content="0;url=http://x.org"><base href="http://x.org/"><b>stays</b>'
+    path = write(new_markdown_cell(html), cell("1", 1, new_output("display_data", data={"text/html": html})))
+    page = publish(path, html=True, masks=Masks()).target.read_text()
+    assert "x.org" not in page
+    assert page.count("<b>stays</b>") == 2

@@ -33,7 +33,7 @@ def test_one_process_has_phases_and_no_collectives_and_says_so(fresh: Team, tmp_
     profiling.begin(fresh)
     learn(fresh, sample(fresh))
     fresh.sync(1)
-    profiling.keep(fresh, 7, tmp_path, log, None)
+    profiling.keep(profiling.end(fresh), 7, tmp_path, log, None)
     found = views.profile(log.events).steps[-1]
     assert [(one.role, one.phase) for one in found.phases] == [("rollout", "rollout"), ("actor", "update_actor"), ("actor", "sync")]
     assert all(one.record.seconds[0] > 0 and one.record.collective_seconds == [0] for one in found.phases)
@@ -52,7 +52,7 @@ def test_no_step_is_recorded_unless_asked_and_what_is_broken_off_is_dropped(fres
     profiling.drop(fresh)
     assert recorder.recorder is None
     log = EventLog()
-    profiling.keep(fresh, 1, tmp_path, log, None)
+    profiling.keep(profiling.end(fresh), 1, tmp_path, log, None)
     assert [event.kind for event in log.events] == ["profiled"]
 
 

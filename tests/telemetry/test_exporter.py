@@ -137,7 +137,28 @@ def test_where(asked: int | str, where: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", [True, 9400.0, -1, 70000, "", "9400", "localhost", ":9400", "a:b", "http://a:9400", "a:1/x", "me@a:1", "a:1#x", " a:1", None]
+    "asked",
+    [
+        True,
+        9400.0,
+        -1,
+        70000,
+        "",
+        "9400",
+        "localhost",
+        ":9400",
+        "a:b",
+        "http://a:9400",
+        "a:1/x",
+        "me@a:1",
+        "a:1#x",
+        " a:1",
+        None,
+        10**5000,
+        "a..b:80",
+        "x" * 64 + ":80",
+        "\0:80",
+    ],
 )
 def test_what_is_no_port_and_no_address(asked: object) -> None:
     with pytest.raises(ConfigError, match=r"prometheus=.*\n  fix: write a port such as 9400"):

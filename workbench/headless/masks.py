@@ -10,6 +10,9 @@ HIDDEN = "***"
 SHORTEST = 8  # characters of a secret: a shorter one would be found in words by chance
 _SECRET_NAME = re.compile(r"TOKEN|API_?KEY|ACCESS_?KEY|SECRET|PASSW", re.IGNORECASE)
 
+_NAMES = "api_?key|access_?key|secret|passwo?r?d|pwd"
+_GIVEN = r"""["']?\]?\s*[=:]\s*[bfru]{0,2}["']"""  # key = "...", {"key": "..."}, environ["KEY"] = b"..."
+
 # What is found, and the pattern; where it has groups the first and the last stay, and what lies between is hidden.
 _TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a Hugging Face token", re.compile(r"\bhf_[A-Za-z0-9]{20,}\b")),
@@ -18,10 +21,16 @@ _TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("an AWS key", re.compile(r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b")),
     ("a bearer token", re.compile(r"(\bBearer )[A-Za-z0-9._~+/=-]{8,}()")),
     ("a password in an address", re.compile(r"(\b\w+://[^\s/:@]*:)[^\s/@]+(@)")),
-    (
-        "a secret that is given by name",
-        re.compile(r"""(\b(?:\w*_)?(?:token|api_?key|secret|password)["']?\s*[=:]\s*["'])[\w.~+/=-]{8,}(["'])""", re.I),
-    ),
+    ("a Slack token", re.compile(r"\bxox[abeprs]-[A-Za-z0-9-]{10,}")),
+    ("a GitLab token", re.compile(r"\bglpat-[\w-]{20,}")),
+    ("a Google key", re.compile(r"\bAIza[\w-]{35}")),
+    ("a private key", re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)),
+    ("a password in a header", re.compile(r"(\bAuthorization\W+Basic )[A-Za-z0-9+/=]{8,}()", re.I)),
+    ("a key of Weights & Biases", re.compile(r"""(\bwandb\.login\([^)\n]*?["'])[0-9a-f]{40}(["'])""")),
+    # a token is often one of a text, "<|endoftext|>"; a password has any letters
+    ("a secret that is given by name", re.compile(rf"""(\b(?:\w*_)?token{_GIVEN})[\w.~+/=-]{{8,}}(["'])""", re.I)),
+    ("a secret that is given by name", re.compile(rf"""(\b\w*(?:{_NAMES})\w*{_GIVEN})[^"'\n]{{8,}}(["'])""", re.I)),
+    ("a secret that is given by name", re.compile(r"""(\b[A-Z0-9_]*(?:TOKEN|KEY|SECRET|PASSWORD)["']\s*,\s*["'])[^"'\n]{8,}(["'])""")),
     ("a secret that is given by name", re.compile(r"(\b[A-Z_]*(?:TOKEN|API_?KEY|SECRET|PASSWORD)=)[\w.~+/-]{8,}()")),
     ("a token in an address", re.compile(r"([?&](?:access_)?token=)[\w.~+/-]{8,}()")),
 )

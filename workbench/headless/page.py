@@ -12,7 +12,10 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+from workbench.errors import ConfigError
+
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+_LEADS_AWAY = re.compile(r"<(?:meta|base)\b[^>]*>", re.IGNORECASE)  # to another page by itself, which no policy forbids
 _STYLE = Path(__file__).with_name("page.css")
 _IMAGE = re.compile(r"""!\[[^\]]*\]\(\s*<?([^)\s>]+)|<img\b[^>]*?\bsrc=["']([^"']+)""", re.IGNORECASE)
 _LOADED = re.compile(
@@ -23,14 +26,20 @@ _LOADED = re.compile(
 def page(notebook: NotebookNode, path: Path) -> tuple[str, list[str]]:
     """The page, and the addresses of what it does not show: it would have to load them.
 
-    Pictures beside the notebook, which is at ``path``, are taken in.
+    Pictures beside the notebook, which is at ``path``, are taken in. Raises ConfigError where a text can't be drawn.
     """
     from nbconvert.exporters import HTMLExporter
+    from nbconvert.filters.markdown_mistune import InvalidNotebook
 
     quiet = logging.getLogger("workbench.publish")
     quiet.setLevel(logging.ERROR)  # it speaks of pictures without words, each of which a person would have had to describe
     exporter = HTMLExporter(template_name="basic", embed_images=True, exclude_anchor_links=True, log=quiet)
-    body, _ = exporter.from_notebook_node(notebook, {"metadata": {"path": str(path.parent)}})
+    try:
+        body, _ = exporter.from_notebook_node(notebook, {"metadata": {"path": str(path.parent)}})
+    except (OSError, InvalidNotebook, RecursionError) as error:  # a picture that is a folder, an attachment that is not there
+        fix = "mend that text in the notebook, or publish it without --html"
+        raise ConfigError(f"a page of {path}", f"a text or an output can't be drawn ({error})", fix) from error
+    body = _LEADS_AWAY.sub("", body)
     return _framed(body, _title(notebook, path)), list(dict.fromkeys(_LOADED.findall(body)))
 
 

@@ -6,6 +6,7 @@ which differ from run to run. What stays: texts, code, numbers of execution, whi
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def publish(
         text, addresses = page(found, notebook)
         remarks += [Remark("", f"{address} is not taken in: the page loads nothing") for address in addresses]
     else:
-        nbformat.validate(found)
+        nbformat.validate(found, relax_add_props=True)
         text = nbformat.writes(found) + "\n"
         remarks += _moved_away(found, notebook, target)
     _write(target, text)
@@ -86,12 +87,16 @@ def _check_executed(notebook: NotebookNode, path: Path) -> None:
 
 def _check_target(target: Path, notebook: Path, *, html: bool, force: bool) -> None:
     asked, suffix = f"--out {target}", ".html" if html else ".ipynb"
+    try:
+        is_there, is_itself = target.exists(), target.exists() and target.samefile(notebook)
+    except OSError as error:
+        raise _unwritable(target, error) from error
     if target.suffix != suffix:
         other = "leave --html out" if html else "give --html for a page"
         raise ConfigError(asked, f"what is written is {'a page' if html else 'a notebook'}", f"end the name with {suffix}, or {other}")
-    if target.exists() and target.samefile(notebook):
+    if is_itself:
         raise ConfigError(asked, "that is the notebook itself", "name another file: what is left out can't be put back")
-    if target.exists() and not force:
+    if is_there and not force:
         raise ConfigError(asked, "there is a file already", "give --force to replace it, or name another with --out")
 
 
@@ -168,13 +173,16 @@ def _name(cell: NotebookNode) -> str:
 
 
 def _write(target: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Whole or not at all. Half a character, as a text has that was cut, becomes a question mark: no file can hold it."""
     part = target.with_name(f".{target.name}.part")
     try:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8", errors="replace")
         part.replace(target)
     except OSError as error:
-        part.unlink(missing_ok=True)
-        raise ConfigError(
-            f"--out {target}", f"it can't be written ({error.strerror})", "name a file in a folder that you may write"
-        ) from error
+        with suppress(OSError):  # where there is no such folder there is no part
+            part.unlink()
+        raise _unwritable(target, error) from error
+
+
+def _unwritable(target: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"--out {target}", f"it can't be written ({error.strerror})", "name a file in a folder that you may write")

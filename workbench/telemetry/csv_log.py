@@ -45,10 +45,12 @@ class CsvLog:
         self._problems: deque[str] = deque()
         try:
             self._file = open(path, "a", newline="", encoding="utf-8")
+            if path.is_file():
+                self._file.truncate(_whole_lines(path))
         except OSError as error:
             raise StorageError(f"write {path}", error.strerror or str(error), "give a folder that you may write to") from error
         self._writer = csv.writer(self._file)
-        if not self._file.tell():
+        if not path.stat().st_size:
             self._writer.writerow(HEADER)
         self._leave = log.subscribe(self._take, replay=False)
 
@@ -71,6 +73,20 @@ class CsvLog:
         self._leave()
         with suppress(OSError):  # a full disk: what could be written is there
             self._file.close()
+
+
+def _whole_lines(path: Path) -> int:
+    """Bytes of a file without a last line that a full disk or a kill cut off: what follows would go on in the middle of it."""
+    end = path.stat().st_size
+    with open(path, "rb") as file:
+        while end:
+            begin = max(0, end - 65536)
+            file.seek(begin)
+            found = file.read(end - begin).rfind(b"\n")
+            if found >= 0:
+                return begin + found + 1
+            end = begin
+    return 0
 
 
 def _rows(events: Iterable[Event]) -> Iterator[list[object]]:

@@ -26,17 +26,30 @@ from workbench.records import Notice
 from workbench.telemetry.tally import Tally
 
 LOOPBACK = "127.0.0.1"
+MOST_PORT = 65535
 Where = tuple[str, int]  # address and port
 _ADDRESS = re.compile(r"(?:\[(?P<six>[^\[\]\s]+)\]|(?P<host>[^\s:/@?#\[\]]+)):(?P<port>[0-9]{1,5})")
 
 
 def endpoint(asked: int | str) -> Where:
     """What ``asked`` means: a port of the loopback, or "ADDRESS:PORT". Raises ConfigError."""
-    found = _ADDRESS.fullmatch(asked if isinstance(asked, str) else f"{LOOPBACK}:{asked}")
-    if isinstance(asked, bool) or found is None or int(found["port"]) > 65535:
+    if isinstance(asked, int) and not isinstance(asked, bool) and 0 <= asked <= MOST_PORT:
+        return LOOPBACK, asked
+    found = _ADDRESS.fullmatch(asked) if isinstance(asked, str) else None
+    host = (found["six"] or found["host"]) if found else ""
+    if found is None or int(found["port"]) > MOST_PORT or not _is_name(host):
         fix = 'write a port such as 9400, 0 for any that is free, or "ADDRESS:PORT" such as "0.0.0.0:9400"'
         raise ConfigError(f"prometheus={asked!r}", "that is no port, and no address with one", fix)
-    return found["six"] or found["host"], int(found["port"])
+    return host, int(found["port"])
+
+
+def _is_name(host: str) -> bool:
+    """Whether a resolver takes it at all: parts of a name are 1 to 63 bytes long in the net's spelling, and hold no zero byte."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return "\0" not in host
 
 
 def export(log: EventLog, run: str, asked: int | str | None) -> "Exporter | None":

@@ -19,7 +19,7 @@ from workbench.telemetry.reading import Reading, load_of, nothing
 from workbench.telemetry.who import Seated, Who
 from workbench.topology.detection.nvml import NVML, Missing, opened
 
-MOST_HZ = 4.0
+LEAST_HZ, MOST_HZ = 0.001, 4.0
 SLOT = "a CPU slot"  # in the place of a UUID
 Sink = Callable[[Load], object]
 
@@ -73,8 +73,10 @@ class Sampler:
     def __init__(
         self, devices: Mapping[str, str | None], seats: Sequence[Seated], sink: Sink, *, hz: float = 2.0, library: Any = None
     ) -> None:
-        if not 0 < hz <= MOST_HZ:
-            raise ConfigError(f"Sampler(hz={hz})", f"it samples up to {MOST_HZ:g} times a second", "give 1 to 4, the default is 2")
+        if not LEAST_HZ <= hz <= MOST_HZ:
+            raise ConfigError(
+                f"Sampler(hz={hz})", f"it samples {LEAST_HZ:g} to {MOST_HZ:g} times a second", "give 1 to 4, the default is 2"
+            )
         self._devices, self._seats, self._sink, self._library = dict(devices), tuple(seats), sink, library
         self.period = 1 / hz
         self.samples = 0
