@@ -19,6 +19,7 @@ NUMBERS = list[float | None]
         (1.5, float),
         (math.nan, float),
         (3.0, int),
+        (0, bool),
         (None, float | None),
         ([1, None], NUMBERS),
         ([], NUMBERS),

@@ -34,6 +34,8 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, list) and all(fits(one, parts[0]) for one in value)
     if origin is dict:
         return isinstance(value, dict) and all(fits(one, parts[1]) for one in value.values())
+    if hint is bool:
+        return isinstance(value, int) and value in (0, 1)
     if hint in (int, float):
         return isinstance(value, int) or (isinstance(value, float) and (hint is float or value.is_integer()))
     return isinstance(value, NoneType if hint is None else hint)

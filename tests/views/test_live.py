@@ -3,6 +3,7 @@
 import gc
 
 import pytest
+from ipywidgets.widgets import widget
 
 from workbench.events import EventLog
 from workbench.views.curves import Watch
@@ -31,6 +32,12 @@ def test_a_stream_has_one_view_until_it_is_closed() -> None:
     assert shown.of(log) is view
     view.close()
     assert shown.of(log) is None
+
+
+def test_nothing_of_a_closed_view_is_left_with_ipywidgets() -> None:
+    before = len(widget._instances)
+    Watch(EventLog()).close()
+    assert len(widget._instances) == before
 
 
 def test_neither_the_stream_nor_the_view_is_kept() -> None:

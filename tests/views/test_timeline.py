@@ -30,7 +30,7 @@ def tell(log: EventLog, step: int, phases: Sequence[tuple[str, float, float]], o
     """The phases of a step, in their order; then its end."""
     for phase, begin, seconds in phases:
         log.emit(Phase(step, offset + begin, seconds), phase=phase)
-    zeros = {name: 0 for name in Step.__dataclass_fields__ if name not in ("step", "phase_seconds")}
+    zeros = {name: 0 for name in Step.__dataclass_fields__ if name not in ("step", "phase_seconds", "reward_numbers")}
     log.emit(Step(step=step, **zeros))
 
 
@@ -88,6 +88,10 @@ def test_a_critic_that_shares_with_the_actor_works_on_its_row() -> None:
     log = log_of({"actor": ["local:0"], "critic": ["local:0"], "rollout": ["local:1"]})
     tell(log, 1, [("rollout", 0.0, 1.0), ("values", 1.0, 1.0), ("update_critic", 2.0, 1.0), ("update_actor", 3.0, 1.0)])
     assert [bar.phase for bar in timeline(log.events).rows[0].bars] == ["values", "update_critic", "update_actor"]
+
+
+def test_where_no_time_has_passed_nobody_was_busy() -> None:
+    assert Timeline("a run", 1, 1, 0.0, (Row("cpu:0", ("actor",), ()),), {1: 0.0}, 0.0).busy_fraction == {"cpu:0": 0.0}
 
 
 def test_the_first_step_begins_with_its_own_work() -> None:

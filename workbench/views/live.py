@@ -77,7 +77,9 @@ class Live(anywidget.AnyWidget):
         """Leave the stream and take the view out of every output."""
         if self._feed is not None:
             self._feed.leave()
+        layout = self.layout
         super().close()
+        layout.close()  # a widget of its own, which ipywidgets would keep for good
 
     def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         """The view for a front end that runs widgets, and the static twin for all others (papermill, GitHub, nbconvert)."""

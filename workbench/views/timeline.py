@@ -75,8 +75,8 @@ class Timeline:
 
     @property
     def busy_fraction(self) -> dict[str, float]:
-        """Device -> share of the time with work under way there."""
-        return {row.device: row.busy_seconds / self.seconds for row in self.rows}
+        """Device -> share of the time with work under way there; 0 where no time has passed."""
+        return {row.device: row.busy_seconds / self.seconds if self.seconds else 0.0 for row in self.rows}
 
     def phase_seconds(self, phase: str) -> float:
         """What a phase took in all, of the steps that are shown."""
