@@ -154,7 +154,7 @@ def test_where(asked: int | str, where: tuple[str, int]) -> None:
         "a:1#x",
         " a:1",
         None,
-        10**5000,
+        10**30,
         "a..b:80",
         "x" * 64 + ":80",
         "\0:80",
