@@ -56,6 +56,7 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
     """The notebook at ``path``. Raises ConfigError where it can't be read, is no notebook, or is not in Python."""
     try:
         notebook = nbformat.read(path, as_version=4)
+        _name_kernel(notebook)
         nbformat.validate(notebook, relax_add_props=True)  # more than the format knows does no harm: ids of cells in an older one
         _check_outputs(notebook)
     except OSError as error:
@@ -67,6 +68,13 @@ def read_notebook(path: Path) -> nbformat.NotebookNode:
     if language != "python":
         raise ConfigError(f"notebook {path}", f"its language is {language!r}", "only Python notebooks can be run")
     return notebook
+
+
+def _name_kernel(notebook: nbformat.NotebookNode) -> None:
+    """The format wants a name for people; notebooks of some tools have none, and nobody misses it."""
+    kernel = notebook.metadata.get("kernelspec")
+    if isinstance(kernel, dict) and "name" in kernel:
+        kernel.setdefault("display_name", kernel["name"])
 
 
 def _check_outputs(notebook: nbformat.NotebookNode) -> None:
