@@ -1,12 +1,14 @@
 """Two processes over gloo, recorded as workers record themselves: every byte by hand."""
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.models.crew import Crew
+from workbench.errors import StorageError
 from workbench.roles import Role
 from workbench.runtime.plans import Post
 from workbench.runtime.pools import Pool
@@ -163,3 +165,21 @@ def test_an_engines_shared_memory_is_heard() -> None:
     reduced, gathered, *others = hear_an_engine()
     assert (reduced.op, reduced.bytes, gathered.op, gathered.bytes, gathered.given) == ("allreduce", 24, "all_gather", 48, 24)
     assert others == [None, None]
+
+
+def test_a_folder_for_temporary_files_that_is_full_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    recorder = Recorder(Post(Pool((Role.ACTOR,), ("cpu:0",), on_cpu=True), 0), "cpu")
+    export = torch.profiler.profile.export_chrome_trace
+
+    def cut_off(profiler: Any, path: str) -> None:
+        export(profiler, path)
+        os.truncate(path, 100)
+
+    with monkeypatch.context() as full:
+        full.setattr(torch.profiler.profile, "export_chrome_trace", cut_off)
+        with pytest.raises(StorageError, match=r"the trace of sync in .*: what the profiler wrote there is not whole(.|\n)*TMPDIR"):
+            recorder.during("sync", lambda: 1)
+    assert recorder.during("sync", lambda: 2) == 2
+    assert len(recorder.recordings) == 1

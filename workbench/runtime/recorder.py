@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Any, TypeVar
 
+from workbench.errors import StorageError
 from workbench.roles import Role
 from workbench.rollout.world import EngineRanks
 from workbench.runtime.plans import Post, WorkerPlan
-from workbench.telemetry.profile import ENGINE, calls
+from workbench.telemetry.profile import ENGINE, Trace, calls
 from workbench.telemetry.profile_trace import slim
 from workbench.telemetry.traffic import Recording
 
@@ -73,11 +74,8 @@ class Recorder:
             torch.cuda.synchronize()
 
     def _keep(self, method: str, seconds: float, profiler: Any) -> None:
-        with TemporaryDirectory() as folder:
-            file = Path(folder) / "trace.json"
-            profiler.export_chrome_trace(str(file))
-            trace = json.loads(file.read_bytes())
         role, phase = WORK[method]
+        trace = _exported(profiler, phase)
         device = self._post.pool.devices[self._post.rank]
         world = self._post.pool.devices if self._post.pool.is_world else (device,)
         made = tuple(replace(call, ranks=self._engine) if call.group == ENGINE else call for call in calls(trace))
@@ -88,6 +86,20 @@ class Recorder:
         """The ranks of this process's engine."""
         pool = self._post.pool
         return EngineRanks(self._post.rank, pool.size, pool.engine_tp, pool.strided).together
+
+
+def _exported(profiler: Any, phase: str) -> Trace:
+    """The profiler's trace, which it writes to a file and no other way. Raises StorageError where that had no room."""
+    try:
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "trace.json"
+            profiler.export_chrome_trace(str(file))
+            trace: Trace = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:  # the profiler says nothing of a full disk: its file is cut off, or not there
+        found = f"what the profiler wrote there is not whole ({error})"
+        fix = "free space there, or name another folder in TMPDIR; or leave profile=... out"
+        raise StorageError(f"the trace of {phase} in {gettempdir()}", found, fix) from error
+    return trace
 
 
 @contextmanager
